@@ -69,6 +69,9 @@ type Limit struct {
 	clock *Clock
 	until int64 // on the coarse clock; 0: Ctx decides alone
 	ended bool  // the time was over during a rest
+
+	patience int64 // of Hurry, in nanoseconds; 0: none
+	whole    int64 // until, as it was before Hurry
 }
 
 // Done is closed when the peer is.
@@ -96,6 +99,27 @@ func (c *Clock) Limit(ctx context.Context, timeout time.Duration) Limit {
 
 // Unlimited is a limit that ends with ctx alone.
 func (c *Clock) Unlimited(ctx context.Context) Limit { return Limit{Ctx: ctx, clock: c} }
+
+// Hurry ends the limit after patience, if it would not end sooner: for one try of a call that
+// may be made at another server. The time counts anew with every word of the server (Heard).
+func (l *Limit) Hurry(patience time.Duration) {
+	if l.patience == 0 {
+		l.whole = l.until
+	}
+	l.patience = int64(patience)
+	l.Heard()
+}
+
+// Heard notes that the server has answered, and is not yet done.
+func (l *Limit) Heard() {
+	if l.patience == 0 {
+		return
+	}
+	l.until = l.clock.coarse.Load() + l.patience + l.clock.every.Load()
+	if l.whole != 0 {
+		l.until = min(l.until, l.whole)
+	}
+}
 
 // Until is when the call must end, on the coarse clock; 0: Ctx decides alone.
 func (l *Limit) Until() int64 { return l.until }

@@ -164,6 +164,18 @@ func Because(class, cause error) error {
 // Caused is class because of cause, whatever cause wraps.
 func Caused(class, cause error) error { return &causeError{class, cause} }
 
+// Reasoned is a call's error with another reason, which is made of the one that it has. An
+// error that is no *Error is a reason itself.
+func Reasoned(err error, change func(error) error) error {
+	e := (*Error)(nil)
+	if !errors.As(err, &e) {
+		return change(err)
+	}
+	of := *e
+	of.Err = change(e.Err)
+	return &of
+}
+
 // AsTimeout is the end of a context as calls tell it.
 func AsTimeout(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {

@@ -218,14 +218,9 @@ func keysOf(key []byte, id layout.UploadID, shards int) (layout.PartKeys, error)
 
 // bounds returns how many shards the server of a key has, and how long values may be.
 func bounds(ctx context.Context, f *route.Router, op string, key []byte) (shards int, most int64, err error) {
-	p, err := f.Owner(key)
+	s, err := f.SessionOf(ctx, op, key)
 	if err != nil {
-		return 0, 0, f.Fail(op, key, err)
-	}
-	l := p.Begin(ctx)
-	s, err := p.Session(&l)
-	if err != nil {
-		return 0, 0, p.Fail(op, key, "", err)
+		return 0, 0, err
 	}
 	return int(s.Welcome.Shards), int64(s.Welcome.MaxValue), nil
 }

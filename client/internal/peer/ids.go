@@ -19,6 +19,10 @@ import (
 //
 // and answers a copy with the result of the first one.
 //
+// In a cluster with replicas a write may have to be sent to another node than its first copy,
+// and is known there by the same name. So there client id and slots are those of the whole
+// client (Directory.Names); elsewhere each peer has its own.
+//
 // A slot is one write's from before its first copy is sent until its call
 // returns. So a server that sees a higher seq knows that no call waits for the
 // lower one any more, and one record for each slot is all that it has to keep.
@@ -40,7 +44,8 @@ type IDs struct {
 	seqs []uint64 // by slot: the last one used
 }
 
-func newIDs(slots, maxWaiting int) *IDs {
+// NewIDs makes names with so many slots, for which at most maxWaiting calls wait.
+func NewIDs(slots, maxWaiting int) *IDs {
 	ids := &IDs{turns: turnstile.New(slots, maxWaiting, base.ErrOverloaded), seqs: make([]uint64, slots)}
 	for i := range slots {
 		ids.free = append(ids.free, uint16(slots-1-i))

@@ -12,7 +12,6 @@ package peer
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -76,8 +75,10 @@ type Directory interface {
 	Met(node, addr string)
 	// Unreachable notes that the node was not reached where it was looked for.
 	Unreachable(node string)
-	// Owns reports whether the node owns the shard of key by the map in force.
+	// Owns reports whether the node alone has the shard of key, by the map in force.
 	Owns(node string, key []byte) bool
+	// Names are those of all writes of the client, if by the map in force shards have replicas; else nil.
+	Names() *IDs
 }
 
 // servers is where the peer's server may listen, host:port.
@@ -89,8 +90,9 @@ func (p *Peer) servers() []string {
 }
 
 // New makes a peer that has no session yet. cfg is valid and complete; node says which
-// node must answer, "" that any may; dir is nil if the server is all there is.
-func New(cfg *base.Config, w world.World, node string, dir Directory) *Peer {
+// node must answer, "" that any may; dir is nil if the server is all there is. By client the
+// server tells names of writes from those of others (ids.go).
+func New(cfg *base.Config, w world.World, node string, dir Directory, client [16]byte) *Peer {
 	c := &Peer{
 		dir:   dir,
 		Node:  node,
@@ -108,10 +110,9 @@ func New(cfg *base.Config, w world.World, node string, dir Directory) *Peer {
 	c.Clock.Start(now, min(session.MaxTick, cfg.Timeout/8), c.done.Done())
 	c.options = session.Options{
 		Config: cfg, Clock: &c.Clock, Counts: &c.n, Waits: &c.waits, Devices: c.Devices, Owner: c, Log: cfg.Logger,
-		Name: []byte(clientName()), World: w,
+		Name: []byte(clientName()), World: w, ClientID: client,
 	}
-	rand.Read(c.options.ClientID[:])
-	c.IDs = newIDs(cfg.MaxInflight, cfg.MaxWaiting)
+	c.IDs = NewIDs(cfg.MaxInflight, cfg.MaxWaiting)
 	c.AdminTurn, c.StatsTurn = turnstile.New(1, cfg.MaxWaiting, base.ErrOverloaded), turnstile.New(1, cfg.MaxWaiting, base.ErrOverloaded)
 	c.conn.c = c
 	c.conn.called = make(chan struct{}, 1)
@@ -171,6 +172,32 @@ func (p *Peer) Counts() *base.Counts { return &p.n }
 // Config is what the client was made with.
 func (p *Peer) Config() *base.Config { return p.cfg }
 
+// ClientID is the client that its server knows it as.
+func (p *Peer) ClientID() [16]byte { return p.options.ClientID }
+
+// Names are those of the writes that are made at the server.
+func (p *Peer) Names() *IDs {
+	if p.dir != nil {
+		if ids := p.dir.Names(); ids != nil {
+			return ids
+		}
+	}
+	return p.IDs
+}
+
+// Led reports whether the node has replicas of shards, which another node may lead. Then its
+// memory alone answers nothing, and a call makes one try here before it goes elsewhere.
+func (p *Peer) Led() bool { return p.dir != nil && p.dir.Names() != nil }
+
+// Silence is how long a try at a node that is led may go without a word of it, before the call
+// goes elsewhere; it is never more than a quarter of Config.Timeout. An election takes less.
+const Silence = 500 * time.Millisecond
+
+// Hurry bounds a try at a node that is led: by patience, and by Silence if that is more.
+func (p *Peer) Hurry(l *base.Limit, patience time.Duration) {
+	l.Hurry(max(patience, min(Silence, p.cfg.Timeout/4)))
+}
+
 // GiveUp ends a peer that was never started.
 func (p *Peer) GiveUp() { p.cancel() }
 
@@ -227,17 +254,22 @@ func (p *Peer) Begin(ctx context.Context) base.Limit { return p.Clock.Limit(ctx,
 // Fail makes the *Error that a call returns. A context's end becomes
 // ErrTimeout if it was a deadline and stays itself if it was a cancellation.
 func (p *Peer) Fail(op string, key []byte, server string, err error) error {
-	if err == nil {
-		return nil
+	if e := (*base.Error)(nil); err == nil || errors.As(err, &e) {
+		return err
 	}
-	if e := (*base.Error)(nil); errors.As(err, &e) {
+	if err = p.FailTry(op, key, server, err); errors.Is(err, base.ErrTimeout) {
+		p.n.Timeouts.Add(1)
+	}
+	return err
+}
+
+// FailTry is Fail for one try of a call, which may go on elsewhere.
+func (p *Peer) FailTry(op string, key []byte, server string, err error) error {
+	if e := (*base.Error)(nil); err == nil || errors.As(err, &e) {
 		return err
 	}
 	if !errors.Is(err, base.ErrOutcomeUnknown) && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, base.ErrLate)) {
 		err = base.Because(base.ErrTimeout, err)
-	}
-	if errors.Is(err, base.ErrTimeout) {
-		p.n.Timeouts.Add(1)
 	}
 	return &base.Error{Op: op, Server: server, Node: p.Node, Key: base.QuoteKey(key), Err: err}
 }

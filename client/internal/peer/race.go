@@ -88,7 +88,7 @@ func (k *connector) race(ctx context.Context) (*session.Session, error) {
 func (k *connector) probing() (last *session.Session, next time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.waiting > 0 {
+	if k.wantedLocked() {
 		last = k.last
 	}
 	return last, min(max(ProbeEvery, time.Since(k.lost)/probeSlower), backoffMax)

@@ -49,6 +49,7 @@ type connector struct {
 	running  bool             // run is at work
 	attempt  chan struct{}    // closed when the attempt under way, or the next one, has ended
 	waiting  int              // calls that wait for a session
+	sought   time.Time        // when a call last asked for the node without waiting
 	lost     time.Time        // since when there is no session; zero: there is one
 	lastErr  error            // of the last attempt
 	backoff  time.Duration    // the next rest; 0: none
@@ -62,7 +63,48 @@ func (p *Peer) Session(l *base.Limit) (*session.Session, error) {
 	if s := p.current.Load(); s != nil && !s.IsDown() {
 		return s, nil
 	}
-	return p.conn.wait(l)
+	return p.conn.wait(l, false)
+}
+
+// Reach is Session for a call that may go elsewhere: it waits for one attempt to connect, no more.
+func (p *Peer) Reach(l *base.Limit) (*session.Session, error) {
+	if s := p.current.Load(); s != nil && !s.IsDown() {
+		return s, nil
+	}
+	return p.conn.wait(l, true)
+}
+
+// Away reports whether there is no session, and why is more than that none was asked for yet: it was
+// lost, or an attempt has failed or takes long.
+func (p *Peer) Away() bool {
+	if s := p.current.Load(); s != nil {
+		return s.IsDown()
+	}
+	k := &p.conn
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return !k.lost.IsZero() && (k.last != nil || k.lastErr != nil || time.Since(k.lost) > backoffCalls)
+}
+
+// Seek has the peer look for its node as if a call waited, for a while.
+func (p *Peer) Seek() {
+	k := &p.conn
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if s := p.current.Load(); k.closed || s != nil && !s.IsDown() {
+		return
+	}
+	k.sought = time.Now()
+	select {
+	case k.called <- struct{}{}:
+	default:
+	}
+	k.beginLocked()
+}
+
+// wantedLocked reports whether a call waits, or would if it had not gone elsewhere.
+func (k *connector) wantedLocked() bool {
+	return k.waiting > 0 || !k.sought.IsZero() && time.Since(k.sought) < backoffMax
 }
 
 // install makes s the session in force.
@@ -146,8 +188,8 @@ func (k *connector) beginLocked() {
 	k.c.wg.Go(k.run)
 }
 
-// wait is session's slow path.
-func (k *connector) wait(p *base.Limit) (*session.Session, error) {
+// wait is session's slow path. With once it is over with the first attempt that fails.
+func (k *connector) wait(p *base.Limit, once bool) (*session.Session, error) {
 	ctx, cancel := p.Bounded()
 	defer cancel()
 	k.mu.Lock()
@@ -183,7 +225,7 @@ func (k *connector) wait(p *base.Limit) (*session.Session, error) {
 			return nil, ended
 		case ended != nil:
 			return nil, fmt.Errorf("%w: %w%w", base.ErrUnavailable, base.ErrTimeout, base.LastAttempt{Err: k.lastErr})
-		case k.lastErr != nil && (open || base.Fatal(k.lastErr)):
+		case k.lastErr != nil && (once || open || base.Fatal(k.lastErr)):
 			return nil, base.Because(base.ErrUnavailable, k.lastErr)
 		}
 	}
@@ -215,7 +257,7 @@ func (k *connector) run() {
 		}
 		k.lastErr = err
 		close(k.attempt)
-		if err == nil || k.closed || k.waiting == 0 && time.Since(k.lost) > reconnectFor {
+		if err == nil || k.closed || !k.wantedLocked() && time.Since(k.lost) > reconnectFor {
 			k.running = false
 			if err != nil {
 				k.backoff = 0 // the next call finds out at once
@@ -241,7 +283,7 @@ func (k *connector) rest(d time.Duration, answered bool) {
 	begin, share := time.Now(), (1+rand.Float64())/2
 	for {
 		k.mu.Lock()
-		hurry := k.waiting > 0 && !answered
+		hurry := k.wantedLocked() && !answered
 		k.mu.Unlock()
 		if hurry {
 			d = min(d, backoffCalls)

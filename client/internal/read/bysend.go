@@ -51,6 +51,7 @@ func BySend(s *session.Session, p *base.Limit, key []byte, w *Query) error {
 		}
 		hold, valueLen, version := m.Hold, m.ValueLen, m.Version
 		r.Done()
+		p.Heard()
 		err = readHeld(s, p, &h, hold, valueLen, version, asked, key, w)
 		releaseHold(s, p, hold.ID)
 		if err == nil {

@@ -34,7 +34,9 @@ type Query struct {
 	Dst      []byte
 	Sink     *device.Owned // dst is its memory, into which chunks may be READ; or nil
 	Info     base.Info
-	Path     base.Path // how it was answered
+	Path     base.Path     // how it was answered
+	patience time.Duration // of a try at a replica (route.Reroute)
+	tried    bool          // at a replica
 	// Head is, where the value is in parts, its head, and Dst is as it was: package parts gets the
 	// parts. With InfoOnly there is none, and Info has the length of the whole value.
 	Head []byte
@@ -93,23 +95,22 @@ func Get(ctx context.Context, f *route.Router, op string, key []byte, w *Query) 
 	if err == nil || errors.Is(err, base.ErrNotFound) {
 		return err
 	}
-	return getElsewhere(ctx, f, op, key, w, from, err)
+	return getElsewhere(ctx, f, op, key, w, from, p, err)
 }
 
-// getElsewhere is Get for a call that has failed with err.
-func getElsewhere(ctx context.Context, f *route.Router, op string, key []byte, w *Query, from int, err error) error {
+// getElsewhere is Get for a call that has failed with err at a peer, if it came to one.
+func getElsewhere(ctx context.Context, f *route.Router, op string, key []byte, w *Query, from int, at *peer.Peer, err error) error {
 	var way route.Reroute
 	defer way.End()
 	for {
-		next := f.Again(ctx, &way, err)
+		next := f.Again(ctx, &way, at, key, err)
 		if next == nil {
 			return f.Fail(op, key, way.Because(err))
 		}
 		// Nothing of what a former node said is used.
-		ctx, w.Dst = next, w.Dst[:from]
-		p, noMap := f.Owner(key)
-		if err = noMap; err == nil {
-			err = getChecked(ctx, p, op, key, w)
+		ctx, w.Dst, w.patience = next, w.Dst[:from], way.Patience()
+		if at, err = f.Owner(key); err == nil {
+			err = getChecked(ctx, at, op, key, w)
 		}
 		if err == nil || errors.Is(err, base.ErrNotFound) {
 			return err
@@ -127,15 +128,43 @@ func getKey(ctx context.Context, c *peer.Peer, op string, key []byte, w *Query) 
 
 // getChecked is getKey for a key that may be one, over as many sessions as it takes.
 func getChecked(ctx context.Context, c *peer.Peer, op string, key []byte, w *Query) error {
-	if s := c.Current(); s != nil && (s.Mapped() || s.Short.IsWorth()) && !s.IsDown() && getQuickly(ctx, s, key, w) {
+	if s := c.Current(); s != nil && (s.Mapped() || s.Short.IsWorth()) && !s.IsDown() && !c.Led() && getQuickly(ctx, s, key, w) {
 		return nil
 	}
 	p := c.Begin(ctx)
+	if c.Led() {
+		c.Hurry(&p, w.patience)
+		server, err := getLed(c, &p, key, w)
+		return c.FailTry(op, key, server, err)
+	}
 	server, err := getWith(c, &p, key, w)
 	if err != nil {
 		return c.Fail(op, key, server, err)
 	}
 	return nil
+}
+
+// getLed is one try at a replica, of which the server must know whether it leads: so it is asked, and
+// nothing is READ but a value that it holds. If the try fails another replica may answer.
+func getLed(c *peer.Peer, p *base.Limit, key []byte, w *Query) (server string, err error) {
+	var begun time.Time
+	if !w.tried && c.Counts().Gets.Add(1)%base.LatencyEvery == 0 {
+		begun = time.Now()
+	}
+	w.tried = true
+	s, err := c.Reach(p)
+	if err != nil {
+		return "", err
+	}
+	err = BySend(s, p, key, w)
+	switch {
+	case !begun.IsZero() && (err == nil || err == base.ErrNotFound):
+		c.Counts().GetTimes.Observe(time.Since(begun))
+	case base.Again(err):
+		c.Counts().RetryLost.Add(1)
+		c.Settle(p, s)
+	}
+	return s.Addr, base.Plain(err)
 }
 
 func getWith(c *peer.Peer, p *base.Limit, key []byte, w *Query) (server string, err error) {

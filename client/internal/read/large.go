@@ -214,6 +214,7 @@ func takeWindow(s *session.Session, p *base.Limit, src *source, win *window, w *
 	if err := src.counts(s, win.grant); err != nil {
 		return err
 	}
+	p.Heard()
 	for i := win.from; i < win.to; i++ {
 		off, n := src.item.ChunkRange(i)
 		data := win.chunk(src, i)

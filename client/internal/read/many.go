@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/rdmakv/rdmakv/client/internal/base"
 	"github.com/rdmakv/rdmakv/client/internal/peer"
@@ -41,12 +43,14 @@ var errPending = errors.New("client: no answer yet")
 func Many(ctx context.Context, f *route.Router, keys [][]byte, results []base.Result) error {
 	if p := f.Only(); p != nil { // without what several nodes cost
 		all := indexPool.Get().(*indexes)
-		multiGetAt(ctx, p, keys, results, all.upTo(len(keys)))
+		multiGetAt(ctx, p, keys, results, all.upTo(len(keys)), 0)
 		indexPool.Put(all)
 		return partial(results)
 	}
 	f.Many(ctx, "get", len(keys), func(i int) []byte { return keys[i] },
-		func(ctx context.Context, p *peer.Peer, which []int) { multiGetAt(ctx, p, keys, results, which) },
+		func(ctx context.Context, p *peer.Peer, which []int, patience time.Duration) {
+			multiGetAt(ctx, p, keys, results, which, patience)
+		},
 		func(i int) *error { return &results[i].Err })
 	return partial(results)
 }
@@ -85,10 +89,14 @@ func partial(results []base.Result) error {
 		func(err error) bool { return !errors.Is(err, base.ErrNotFound) })
 }
 
-// multiGetAt gets the keys of which the indexes are given at one server.
-func multiGetAt(ctx context.Context, c *peer.Peer, keys [][]byte, results []base.Result, which []int) {
+// multiGetAt gets the keys of which the indexes are given at one server. patience is of a try at a replica.
+func multiGetAt(ctx context.Context, c *peer.Peer, keys [][]byte, results []base.Result, which []int, patience time.Duration) {
 	for _, i := range which {
 		results[i].Err = errPending
+	}
+	if c.Led() {
+		getRest(ctx, c, keys, results, which, patience)
+		return
 	}
 	if s := c.Current(); s != nil && s.Mapped() {
 		getDirectly(ctx, c, s, keys, results, which)
@@ -110,20 +118,30 @@ func multiGetAt(ctx context.Context, c *peer.Peer, keys [][]byte, results []base
 		}
 		rest = append(rest, left...)
 	}
-	getRest(ctx, c, keys, results, rest)
+	getRest(ctx, c, keys, results, rest, 0)
 }
 
-// getRest gets single keys, a few at a time.
-func getRest(ctx context.Context, c *peer.Peer, keys [][]byte, results []base.Result, rest []int) {
+// getRest gets single keys, a few at a time. A replica that fails one because of what it is itself is not
+// asked for those behind it.
+func getRest(ctx context.Context, c *peer.Peer, keys [][]byte, results []base.Result, rest []int, patience time.Duration) {
 	if len(rest) == 0 {
 		return
 	}
 	next := make(chan int)
 	var wg sync.WaitGroup
+	var gone atomic.Pointer[base.Error]
 	for range min(groupAsks, len(rest)) {
 		wg.Go(func() {
 			for i := range next {
-				getInto(ctx, c, keys[i], &results[i])
+				r := &results[i]
+				if e := gone.Load(); e != nil {
+					r.Err = c.FailTry("get", keys[i], e.Server, e.Err)
+					continue
+				}
+				getInto(ctx, c, keys[i], r, patience)
+				if e := (*base.Error)(nil); errors.As(r.Err, &e) && c.Led() && route.OfNode(r.Err) {
+					gone.Store(e)
+				}
 			}
 		})
 	}
@@ -135,8 +153,8 @@ func getRest(ctx context.Context, c *peer.Peer, keys [][]byte, results []base.Re
 }
 
 // getInto gets one key of many by itself.
-func getInto(ctx context.Context, c *peer.Peer, key []byte, r *base.Result) base.Path {
-	w := Query{N: -1, Dst: r.Value[:0]}
+func getInto(ctx context.Context, c *peer.Peer, key []byte, r *base.Result, patience time.Duration) base.Path {
+	w := Query{N: -1, Dst: r.Value[:0], patience: patience}
 	if w.Dst == nil {
 		w.Dst = []byte{}
 	}
@@ -164,7 +182,7 @@ func getDirectly(ctx context.Context, c *peer.Peer, s *session.Session, keys [][
 		if results[i].Err != errPending {
 			continue
 		}
-		if getInto(ctx, c, keys[i], &results[i]) != base.PathSend {
+		if getInto(ctx, c, keys[i], &results[i], 0) != base.PathSend {
 			continue
 		}
 		var rest []int
@@ -173,7 +191,7 @@ func getDirectly(ctx context.Context, c *peer.Peer, s *session.Session, keys [][
 				rest = append(rest, i)
 			}
 		}
-		getRest(ctx, c, keys, results, rest)
+		getRest(ctx, c, keys, results, rest, 0)
 		return
 	}
 }

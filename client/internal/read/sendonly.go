@@ -105,6 +105,7 @@ func fetchBytes(s *session.Session, p *base.Limit, hold uint64, off, n int, dst 
 		dst = append(dst, m.Data...)
 		off += len(m.Data)
 		r.Done()
+		p.Heard()
 	}
 	return dst, nil
 }

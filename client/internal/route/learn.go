@@ -69,6 +69,9 @@ func (r *Router) learnMapLocked(node string, m *cluster.Map) error {
 	case m.Version == t.m.Version && m.Digest() != t.digest:
 		return fmt.Errorf("%w: node %q has %v, this client uses %v", base.ErrOtherCluster, node, m, t.m)
 	case m.Version > t.m.Version:
+		if m.Replication == nil && t.m.Replication != nil {
+			return fmt.Errorf("%w: node %q has a map without replicas, this cluster has them", base.ErrOtherCluster, node)
+		}
 		if len(m.Owner) != len(t.m.Owner) {
 			return fmt.Errorf("%w: node %q has a map of %d shards, this cluster has %d", base.ErrOtherCluster, node, len(m.Owner), len(t.m.Owner))
 		}

@@ -3,6 +3,7 @@ package route
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,7 +12,8 @@ import (
 )
 
 // Many keys at many nodes: each node gets its own in one call, all side by side.
-// A key that a node says has moved is asked for again elsewhere, alone.
+// A key that a node says has moved, or does not lead, is asked for again elsewhere, with the
+// others of which that is so.
 
 // split sorts the keys of which the indexes are given by the peer that serves them. It
 // fails with ErrNoMap.
@@ -37,33 +39,27 @@ func spread(parts map[*peer.Peer][]int, do func(p *peer.Peer, which []int)) {
 }
 
 // Many carries out a call for n keys in a cluster: do notes the error of each in errs, of
-// which those that were sent elsewhere are done again.
+// which those that were sent elsewhere are done again. patience is of a try at a replica (Reroute.Patience).
 func (r *Router) Many(ctx context.Context, op string, n int, key func(int) []byte,
-	do func(ctx context.Context, p *peer.Peer, which []int), err func(int) *error,
+	do func(ctx context.Context, p *peer.Peer, which []int, patience time.Duration), err func(int) *error,
 ) {
 	var way Reroute
 	defer way.End()
 	left := UpTo(n)
 	for len(left) > 0 {
-		var why error
 		parts, noMap := r.split(left, key)
 		if noMap != nil {
 			for _, i := range left {
 				*err(i) = r.Fail(op, key(i), noMap)
 			}
 		} else {
-			spread(parts, func(p *peer.Peer, which []int) { do(ctx, p, which) })
+			spread(parts, func(p *peer.Peer, which []int) { do(ctx, p, which, way.Patience()) })
 		}
-		var again []int
-		for _, i := range left {
-			if elsewhere(*err(i)) {
-				again, why = append(again, i), *err(i)
-			}
-		}
+		again, step, why := r.failed(ctx, left, parts, key, err)
 		if why == nil {
 			return
 		}
-		next := r.Again(ctx, &way, why)
+		next := r.again(ctx, &way, step, why)
 		if next == nil {
 			for _, i := range again {
 				*err(i) = way.Because(*err(i))
@@ -75,6 +71,39 @@ func (r *Router) Many(ctx context.Context, op string, n int, key func(int) []byt
 			*err(i) = nil
 		}
 	}
+}
+
+// failed returns which of the calls may be made again elsewhere, in order, what is to be done
+// before, and the error of one for which that is.
+func (r *Router) failed(ctx context.Context, left []int, parts map[*peer.Peer][]int, key func(int) []byte, err func(int) *error) (again []int, next step, why error) {
+	if r.table.Load().led == nil || parts == nil {
+		for _, i := range left {
+			if elsewhere(*err(i)) {
+				again, next, why = append(again, i), stepMap, *err(i)
+			}
+		}
+		return again, next, why
+	}
+	next = stepLed
+	for p, which := range parts {
+		for _, i := range which {
+			e := *err(i)
+			if e == nil || errors.Is(e, base.ErrNotFound) {
+				continue
+			}
+			what := r.heed(ctx, p, key(i), e)
+			if what == stepOver || what == stepMap && !elsewhere(e) {
+				continue
+			}
+			again = append(again, i)
+			// A map is asked for once for all, and one rest does for all.
+			if what < next || why == nil || what == next && base.TimeOver(e) {
+				next, why = what, e
+			}
+		}
+	}
+	slices.Sort(again)
+	return again, next, why
 }
 
 // elsewhere reports whether a call ended because it should be made at another

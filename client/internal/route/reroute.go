@@ -31,12 +31,32 @@ type Reroute struct {
 	cancel context.CancelFunc
 	over   error // why the context ended while the call waited
 	away   error // Router.mapAway, when the call last asked for a map
+
+	// Among the replicas of a group (leaders.go).
+	led      bool // it was sent there
+	followed int  // how often it went at once to where it was told
+	rest     time.Duration
+	patience time.Duration
+}
+
+// Patience is how long the next try at a replica may take at least; 0: nobody was silent yet.
+func (r *Reroute) Patience() time.Duration { return r.patience }
+
+// bound is ctx with a deadline.
+func (r *Reroute) bound(ctx context.Context, timeout time.Duration) context.Context {
+	if _, ok := ctx.Deadline(); !ok {
+		ctx, r.cancel = context.WithTimeout(ctx, timeout)
+	}
+	return ctx
 }
 
 // Because makes of an error for want of a map what its caller is told: that the
 // nodes which have the map could not be asked, if that is so, and that the call's time was
-// over while it waited.
+// over while it waited; likewise of one that looked for a leader.
 func (r *Reroute) Because(err error) error {
+	if r.led && r.over != nil {
+		return base.Reasoned(err, func(why error) error { return unled(why, r.over) })
+	}
 	if r.over == nil && r.away == nil || !errors.Is(err, base.ErrNoMap) {
 		return err
 	}
@@ -65,14 +85,30 @@ func (r *Reroute) End() {
 	}
 }
 
-// Again decides whether a call that failed with err may be made again by the map
-// in force then, and waits for news as long as it may. It returns the context
-// for the rest of the call, nil if there is none.
-func (r *Router) Again(ctx context.Context, way *Reroute, err error) context.Context {
+// Again decides whether a call for key that failed with err at p, nil if it came to none, may be made
+// again where Owner leads then, and waits for news as long as it may. It returns the
+// context for the rest of the call, nil if there is none.
+func (r *Router) Again(ctx context.Context, way *Reroute, p *peer.Peer, key []byte, err error) context.Context {
+	if r.Only() != nil { // there is nowhere else
+		return nil
+	}
+	next := r.again(ctx, way, r.heed(ctx, p, key, err), err)
+	if next == nil && p != nil && p.Led() && errors.Is(way.over, context.DeadlineExceeded) {
+		p.Counts().Timeouts.Add(1) // of the call, not of each try
+	}
+	return next
+}
+
+// again is Again for a call of which is known what becomes of it.
+func (r *Router) again(ctx context.Context, way *Reroute, next step, err error) context.Context {
+	switch next {
+	case stepOver:
+		return nil
+	case stepRest, stepLed:
+		return r.onward(ctx, way, next, base.TimeOver(err))
+	}
 	moved := (*session.Moved)(nil)
 	switch {
-	case r.Only() != nil: // there is nowhere else
-		return nil
 	case errors.Is(err, base.ErrOutcomeUnknown): // it may have taken effect where it was
 		return nil
 	case errors.As(err, &moved), errors.Is(err, base.ErrNoMap):
@@ -89,9 +125,7 @@ func (r *Router) Again(ctx context.Context, way *Reroute, err error) context.Con
 	}
 	if way.pause == 0 {
 		way.pause = rerouteFirst
-		if _, ok := ctx.Deadline(); !ok {
-			ctx, way.cancel = context.WithTimeout(ctx, r.cfg.Timeout)
-		}
+		ctx = way.bound(ctx, r.cfg.Timeout)
 	}
 	news := r.Refresh(ctx, moved.Teller())
 	way.away = r.mapAway()
@@ -236,7 +270,7 @@ func (r *Router) askMapped(ctx context.Context) {
 	var away base.FabricErrors
 	for _, id := range have {
 		part, cancel := context.WithTimeout(ctx, r.cfg.Timeout/askPart)
-		err := meet(part, r, r.newPeer(id))
+		err := meet(part, r, r.newPeer(id, nil))
 		cancel()
 		if r.table.Load().m != nil {
 			return
@@ -256,7 +290,7 @@ func (r *Router) askMapped(ctx context.Context) {
 
 // askServers begins anew, with Config.Servers: for the time of one answer.
 func askServers(ctx context.Context, f *Router) error {
-	return meet(ctx, f, peer.New(f.cfg, f.world, "", f))
+	return meet(ctx, f, peer.New(f.cfg, f.world, "", f, f.client))
 }
 
 // meet connects a peer that no table has for the time of one answer, and

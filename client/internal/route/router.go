@@ -5,7 +5,8 @@
 // Router is what a Client is: a table that is replaced and never changed, with the peers of
 // the nodes in the shard map, or with the only server there is. Owner answers for one key,
 // Many for several; Reroute and Router.Again are for a call that a node has sent elsewhere
-// (reroute.go). What nodes say of their cluster is judged in learn.go.
+// (reroute.go). Where shards have replicas, leaders.go knows which of them is asked. What nodes say
+// of their cluster is judged in learn.go.
 //
 // Lock order: Router.mu is a leaf, but for the making of peers. No peer is closed and no
 // call is made with it held.
@@ -14,6 +15,7 @@ package route
 import (
 	"cmp"
 	"context"
+	crand "crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -49,6 +51,9 @@ type Router struct {
 	log   *slog.Logger
 	table atomic.Pointer[table] // never nil
 
+	client [16]byte  // random; the peers' that may share names
+	names  *peer.IDs // of writes to shards that have replicas
+
 	bufferBytes atomic.Int64 // of all Buffers of the program
 	besideOnce  sync.Once
 	beside      any // see Beside
@@ -77,6 +82,7 @@ type table struct {
 	m      *cluster.Map // nil: the cluster has none yet
 	digest uint64
 	owner  []*peer.Peer          // by shard
+	led    []*group              // by shard, if they have replicas; else nil (leaders.go)
 	peers  map[string]*peer.Peer // by node: those of the map, and others that were asked for
 }
 
@@ -85,14 +91,16 @@ func newRouter(cfg *base.Config, w world.World) *Router {
 	f := &Router{
 		cfg: &own, world: w, log: cfg.Logger, lookDue: make(chan struct{}, 1),
 		members: make(map[string]*memberSeen), tellers: make(map[string]teller), ways: make(map[string][]string),
-		leaving: make(map[*peer.Peer]struct{}),
+		leaving: make(map[*peer.Peer]struct{}), names: peer.NewIDs(cfg.MaxInflight, cfg.MaxWaiting),
 	}
+	crand.Read(f.client[:])
 	f.table.Store(&table{peers: map[string]*peer.Peer{}})
 	f.done, f.cancel = context.WithCancel(context.Background())
 	return f
 }
 
-// Owner returns the peer that serves key, started. It fails with ErrNoMap.
+// Owner returns the peer that serves key, or is believed to (leaders.go), started. It fails with
+// ErrNoMap.
 func (r *Router) Owner(key []byte) (*peer.Peer, error) {
 	t := r.table.Load()
 	if t.only != nil {
@@ -101,15 +109,19 @@ func (r *Router) Owner(key []byte) (*peer.Peer, error) {
 	if t.m == nil {
 		return nil, base.ErrNoMap
 	}
-	p := t.owner[cluster.ShardOf(key, len(t.owner))]
+	shard := cluster.ShardOf(key, len(t.owner))
+	if t.led != nil {
+		return t.led[shard].leads(), nil
+	}
+	p := t.owner[shard]
 	p.Start()
 	return p, nil
 }
 
-// Owns reports whether the node owns the shard of key by the map in force.
+// Owns reports whether the node alone has the shard of key, by the map in force.
 func (r *Router) Owns(node string, key []byte) bool {
 	t := r.table.Load()
-	return t.m != nil && t.m.Owns(node, cluster.ShardOf(key, len(t.owner)))
+	return t.m != nil && t.led == nil && t.m.Owns(node, cluster.ShardOf(key, len(t.owner)))
 }
 
 // Owners returns the peers of all nodes that own shards, awake, by node id.
@@ -199,15 +211,21 @@ func (r *Router) addPeerLocked(node string) *peer.Peer {
 	old := r.table.Load()
 	t := *old
 	t.peers = maps.Clone(old.peers)
-	p := r.newPeer(node)
+	p := r.newPeer(node, old.m)
 	t.peers[node] = p
 	r.table.Store(&t)
 	return p
 }
 
-// newPeer makes a peer that is asleep.
-func (r *Router) newPeer(node string) *peer.Peer {
-	return peer.New(r.cfg, r.world, node, r)
+// newPeer makes a peer that is asleep, for use by the map. Where shards have no replicas its
+// names are its own: one for a node that has come back begins to count anew, so it is another client to
+// it. While there is no map, there may be one with replicas soon.
+func (r *Router) newPeer(node string, m *cluster.Map) *peer.Peer {
+	client := r.client
+	if m != nil && m.Replication == nil {
+		crand.Read(client[:])
+	}
+	return peer.New(r.cfg, r.world, node, r, client)
 }
 
 // alone makes the router one of a single server, for good.
@@ -231,7 +249,7 @@ func (r *Router) adopt(p *peer.Peer) {
 	t.peers = maps.Clone(old.peers)
 	t.peers[node] = p
 	if t.m != nil {
-		t.owner = owners(t.m, t.peers)
+		t.owner, t.led = owners(t.m, t.peers), groups(t.m, t.peers, t.led)
 	}
 	r.table.Store(&t)
 }
@@ -242,11 +260,15 @@ func (r *Router) installLocked(m *cluster.Map) {
 	old := r.table.Load()
 	t := &table{m: m, digest: m.Digest(), peers: make(map[string]*peer.Peer)}
 	for _, n := range m.Nodes {
-		if p := old.peers[n.ID]; p != nil {
-			t.peers[n.ID] = p
-		} else {
-			t.peers[n.ID] = r.newPeer(n.ID)
+		p := old.peers[n.ID]
+		if p != nil && m.Replication != nil && p.ClientID() != r.client {
+			r.retireLocked(p) // it is of a time without replicas, and another client to its node
+			p = nil
 		}
+		if p == nil {
+			p = r.newPeer(n.ID, m)
+		}
+		t.peers[n.ID] = p
 	}
 	for id, p := range old.peers {
 		switch {
@@ -257,7 +279,7 @@ func (r *Router) installLocked(m *cluster.Map) {
 			t.peers[id] = p // asked for by name: not ours to close
 		}
 	}
-	t.owner = owners(m, t.peers)
+	t.owner, t.led = owners(m, t.peers), groups(m, t.peers, old.led)
 	r.table.Store(t)
 	r.log.Info("shard map", "cluster", m.Name, "version", m.Version, "nodes", len(m.Nodes), "shards", len(m.Owner))
 }
@@ -384,7 +406,7 @@ func Dial(ctx context.Context, cfg *base.Config) (*Router, error) {
 	if !cfg.Direct {
 		dir = f
 	}
-	p := peer.New(cfg, w, "", dir)
+	p := peer.New(cfg, w, "", dir, f.client)
 	s, err := p.Dial(ctx)
 	if err != nil {
 		p.Release()

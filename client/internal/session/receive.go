@@ -44,9 +44,12 @@ func (r Reply) Check(want wire.Type) (Reply, error) {
 		if r.h.Status == wire.StatusClosing {
 			r.slot.s.Owner.Retire(r.slot.s)
 		}
-		if r.h.Status == wire.StatusMoved {
+		switch r.h.Status {
+		case wire.StatusMoved:
 			err = r.moved()
-		} else {
+		case wire.StatusNotLeader:
+			err = r.notLeader()
+		default:
 			err = statusError(err)
 		}
 		r.Done()
@@ -62,6 +65,15 @@ func (r *Reply) moved() error {
 		return base.Because(base.ErrMoved, err)
 	}
 	return &Moved{Session: r.slot.s, Version: m.MapVersion, Digest: m.MapDigest, Owner: string(m.Owner)}
+}
+
+// notLeader reads who leads the group of the key.
+func (r *Reply) notLeader() error {
+	m, err := wire.ParseNotLeader(r.Body)
+	if err != nil {
+		return base.Because(base.ErrMoved, err)
+	}
+	return &NotLeader{Group: m.Group, Term: m.Term, Leader: string(m.Leader)}
 }
 
 // Malformed ends the session over a reply whose body does not parse.

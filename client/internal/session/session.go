@@ -389,6 +389,9 @@ func (s *Session) Announce() {
 // does itself (readDirect).
 func (l *link) Mapped() bool { return l.direct != nil }
 
+// Quiet is how long the server has said nothing.
+func (s *Session) Quiet() time.Duration { return time.Duration(s.Clock.Coarse() - s.heard.Load()) }
+
 // View is the view in force.
 func (l *sight) View() *View { return l.view.Load() }
 

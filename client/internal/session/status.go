@@ -68,6 +68,25 @@ func (e *Moved) Error() string {
 // Unwrap returns base.ErrMoved.
 func (e *Moved) Unwrap() error { return base.ErrMoved }
 
+// A NotLeader is the word of a node that has a replica of a key's group: the replica does not lead,
+// and the request has changed nothing. Who leads is a hint.
+type NotLeader struct {
+	Group  uint32
+	Term   uint64 // the newest that the replica knows of; 0: of none
+	Leader string // a node; "": none is known
+}
+
+// Error says who leads, as far as the node knows.
+func (e *NotLeader) Error() string {
+	if e.Leader == "" {
+		return fmt.Sprintf("%v: it knows of no leader of group %d in term %d", base.ErrMoved, e.Group, e.Term)
+	}
+	return fmt.Sprintf("%v: group %d is led by %q in term %d", base.ErrMoved, e.Group, e.Leader, e.Term)
+}
+
+// Unwrap returns base.ErrMoved.
+func (e *NotLeader) Unwrap() error { return base.ErrMoved }
+
 // Teller is the session with the node that has said so; nil for no error.
 func (e *Moved) Teller() *Session {
 	if e == nil {

@@ -213,14 +213,21 @@ func (a *Asyncs) alone(p *Pending) {
 func (a *Asyncs) again(c *peer.Peer, p *Pending) {
 	ctx, cancel := p.limit.Bounded()
 	defer cancel()
-	a.moved(ctx, p, finishWrite(ctx, c, "put", &p.w))
+	a.moved(ctx, p, c, finishWrite(ctx, c, "put", &p.w))
 }
 
-// moved ends a put that has failed with err, or carries it out at another node that the map
+// onward carries out a put at the replicas of its group of which a try has failed with err.
+func (a *Asyncs) onward(c *peer.Peer, p *Pending, server string, err error) {
+	ctx, cancel := p.limit.Bounded()
+	defer cancel()
+	a.moved(ctx, p, c, c.FailTry("put", p.w.Key, server, p.w.tried(err)))
+}
+
+// moved ends a put that has failed with err at a peer, or carries it out at another node that the map
 // leads to.
-func (a *Asyncs) moved(ctx context.Context, p *Pending, err error) {
+func (a *Asyncs) moved(ctx context.Context, p *Pending, c *peer.Peer, err error) {
 	if err != nil {
-		err = elsewhere(ctx, a.f, "put", &p.w, err)
+		err = elsewhere(ctx, a.f, "put", &p.w, c, err)
 	}
 	a.end(p, err)
 }

@@ -1,6 +1,7 @@
 package write
 
 import (
+	"errors"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client/internal/base"
@@ -35,6 +36,7 @@ type lane struct {
 type attempted struct {
 	s     *session.Session
 	slot  *session.Slot
+	limit base.Limit // of the try
 	begun time.Time
 }
 
@@ -109,12 +111,17 @@ func fits(s *session.Session, w *Write) bool {
 // start queues a put for the next post of s if it can do so without waiting.
 func (l *lane) start(p *Pending, s *session.Session) bool {
 	w := &p.w
-	if w.Terms.ID, w.named = l.c.IDs.TryTake(); !w.named {
+	w.names = l.c.Names()
+	if w.Terms.ID, w.named = w.names.TryTake(); !w.named {
 		return false
 	}
-	sl := s.TryOpen(&p.limit)
+	p.try.limit = p.limit
+	if l.c.Led() {
+		w.hurry(l.c, &p.try.limit)
+	}
+	sl := s.TryOpen(&p.try.limit)
 	if sl == nil || sl.Queue(w.encode(s, sl, false)) != nil {
-		finished(l.c, w)
+		finished(w)
 		w.first = 0
 		return false
 	}
@@ -126,14 +133,20 @@ func (l *lane) start(p *Pending, s *session.Session) bool {
 // finish waits for the reply of a put.
 func (l *lane) finish(p *Pending) {
 	s, w := p.try.s, &p.w
-	r, err := p.try.slot.Await(&p.limit)
+	r, err := p.try.slot.Await(&p.try.limit)
 	if err == nil {
 		r, err = r.Check(wire.TypePut.Reply())
 	}
 	err = w.take(&r, err)
 	p.try.s, p.try.slot = nil, nil
 	forget(s, w)
-	switch w.judge(err) {
+	state := w.judge(err)
+	if state != writeDone && w.isShared(l.c) && !errors.Is(err, base.ErrOverloaded) {
+		state.count(l.c)
+		go l.a.onward(l.c, p, s.Addr, err)
+		return
+	}
+	switch state {
 	case writeDone:
 		if err = w.refusal(); err == nil {
 			l.c.Counts().WriteTimes.Observe(time.Since(p.try.begun))
@@ -149,12 +162,12 @@ func (l *lane) finish(p *Pending) {
 	default:
 		err = ended(l.c, w, base.Plain(err))
 	}
-	finished(l.c, w)
+	finished(w)
 	if err = l.c.Fail("put", w.Key, s.Addr, err); l.a.leads(err) {
 		ctx, cancel := p.limit.Bounded()
 		go func() {
 			defer cancel()
-			l.a.moved(ctx, p, err)
+			l.a.moved(ctx, p, l.c, err)
 		}()
 		return
 	}

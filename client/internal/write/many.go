@@ -3,6 +3,7 @@ package write
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/rdmakv/rdmakv/client/internal/base"
 	"github.com/rdmakv/rdmakv/client/internal/peer"
@@ -11,10 +12,14 @@ import (
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
-// multiPutAt stores the pairs of which the indexes are given at one server.
-func multiPutAt(ctx context.Context, c *peer.Peer, pairs []base.Pair, errs []error, which []int) {
-	m := multiPut{c: c, ctx: ctx, pairs: pairs, errs: errs}
+// multiPutAt stores the pairs of which the indexes are given at one server. What fails at a replica is kept in
+// keep, which is nil where there are no replicas.
+func multiPutAt(ctx context.Context, c *peer.Peer, pairs []base.Pair, errs []error, which []int, keep *kept, patience time.Duration) {
+	m := multiPut{c: c, ctx: ctx, pairs: pairs, errs: errs, keep: keep, patience: patience}
 	var large []int
+	if c.Led() {
+		which = keep.sorted(which)
+	}
 	for n, i := range which {
 		if !m.fits(pairs[i]) {
 			large = append(large, i)
@@ -57,6 +62,9 @@ func multiPutAt(ctx context.Context, c *peer.Peer, pairs []base.Pair, errs []err
 // unreached reports whether pair i has failed because the server cannot be reached. The
 // others would fail so, too, each after as long a wait.
 func (m *multiPut) unreached(i int) bool {
+	if m.c.Led() {
+		return route.OfNode(m.errs[i]) && !errors.Is(m.errs[i], base.ErrOutcomeUnknown)
+	}
 	return errors.Is(m.errs[i], base.ErrUnavailable) && !errors.Is(m.errs[i], base.ErrOutcomeUnknown) && m.c.Current() == nil
 }
 
@@ -67,7 +75,36 @@ func (m *multiPut) failAll(which []int, i int) {
 		why = e.Err
 	}
 	for _, j := range which {
-		m.errs[j] = m.c.Fail("put", m.pairs[j].Key, "", why)
+		m.errs[j] = m.fail(m.pairs[j].Key, "", why)
+	}
+}
+
+// fail makes the error of a put, or of a try at a replica.
+func (m *multiPut) fail(key []byte, server string, err error) error {
+	if m.c.Led() {
+		return m.c.FailTry("put", key, server, err)
+	}
+	return m.c.Fail("put", key, server, err)
+}
+
+// write is the put of pair i: the one that was kept, or a new one.
+func (m *multiPut) write(i int) (w Write, err error) {
+	if m.c.Led() {
+		if old := m.keep.take(i); old != nil {
+			w = *old
+		}
+	}
+	if w.Type == 0 {
+		w, err = NewPut(m.pairs[i].Key, m.pairs[i].Value, wire.Terms{})
+	}
+	w.patience = m.patience
+	return w, err
+}
+
+// kept keeps a write that has a name which other replicas know.
+func (m *multiPut) kept(i int, w *Write) {
+	if w.isShared(m.c) {
+		m.keep.put(i, w)
 	}
 }
 
@@ -80,6 +117,9 @@ type multiPut struct {
 	under []*putUnderWay   // oldest first
 	lost  []*putUnderWay   // to be sent again, each with its slot
 	last  *session.Session // has puts queued that are not posted; or nil
+
+	keep     *kept // at replicas
+	patience time.Duration
 }
 
 // A putUnderWay is a put that has been posted.
@@ -103,24 +143,37 @@ func (m *multiPut) start(i int) bool {
 		!wire.PutFits(s.RequestSize(), len(pair.Key), len(pair.Value)) {
 		return false
 	}
-	w, err := NewPut(pair.Key, pair.Value, wire.Terms{})
+	w, err := m.write(i)
 	if err != nil {
 		return false
 	}
-	if w.Terms.ID, w.named = c.IDs.TryTake(); !w.named {
-		return false
+	again := w.named
+	if !again {
+		w.names = c.Names()
+		if w.Terms.ID, w.named = w.names.TryTake(); !w.named {
+			return false
+		}
 	}
 	p := c.Begin(m.ctx)
+	if c.Led() {
+		w.hurry(c, &p)
+	}
 	sl := s.TryOpen(&p)
 	if m.last != s {
 		m.post()
 	}
 	if sl == nil || sl.Queue(w.encode(s, sl, false)) != nil {
-		finished(c, &w)
+		if again {
+			m.kept(i, &w)
+		} else {
+			finished(&w)
+		}
 		return false
 	}
 	m.last = s
-	c.Counts().Puts.Add(1)
+	if !again {
+		c.Counts().Puts.Add(1)
+	}
 	m.under = append(m.under, &putUnderWay{i: i, s: s, slot: sl, w: w})
 	return true
 }
@@ -145,7 +198,14 @@ func (m *multiPut) finishOldest() {
 	}
 	err = u.w.take(&r, err)
 	forget(u.s, &u.w)
-	switch u.w.judge(err) {
+	state := u.w.judge(err)
+	if state != writeDone && u.w.isShared(m.c) && !errors.Is(err, base.ErrOverloaded) {
+		state.count(m.c)
+		m.kept(u.i, &u.w)
+		m.errs[u.i] = m.c.FailTry("put", u.w.Key, u.s.Addr, u.w.tried(err))
+		return
+	}
+	switch state {
 	case writeDone:
 		err = u.w.refusal()
 	case writeLost, writeLater:
@@ -154,7 +214,7 @@ func (m *multiPut) finishOldest() {
 	default:
 		err = ended(m.c, &u.w, base.Plain(err))
 	}
-	finished(m.c, &u.w)
+	finished(&u.w)
 	m.errs[u.i] = m.c.Fail("put", u.w.Key, u.s.Addr, err)
 }
 
@@ -162,17 +222,24 @@ func (m *multiPut) finishOldest() {
 func (m *multiPut) repeat() {
 	for _, u := range m.lost {
 		m.errs[u.i] = finishWrite(m.ctx, m.c, "put", &u.w)
+		m.kept(u.i, &u.w)
 	}
 	m.lost = m.lost[:0]
 }
 
 // put is a put like any other, which waits for its turn.
 func (m *multiPut) put(i int) {
-	w, err := NewPut(m.pairs[i].Key, m.pairs[i].Value, wire.Terms{})
+	w, err := m.write(i)
+	if err == nil && m.c.Led() && !w.named {
+		p := m.c.Begin(m.ctx)
+		w.names = m.c.Names()
+		err = m.keep.name(&p, &w)
+	}
 	if err == nil {
 		err = writeAt(m.ctx, m.c, "put", &w)
+		m.kept(i, &w)
 	}
-	m.errs[i] = m.c.Fail("put", m.pairs[i].Key, "", err)
+	m.errs[i] = m.fail(m.pairs[i].Key, "", err)
 }
 
 // Many stores many pairs, as client.MultiPut says. The error is nil if all were stored, and else
@@ -180,11 +247,17 @@ func (m *multiPut) put(i int) {
 func Many(ctx context.Context, f *route.Router, pairs []base.Pair) error {
 	errs := make([]error, len(pairs))
 	if p := f.Only(); p != nil { // without what several nodes cost
-		multiPutAt(ctx, p, pairs, errs, route.UpTo(len(pairs)))
+		multiPutAt(ctx, p, pairs, errs, route.UpTo(len(pairs)), nil, 0)
 	} else {
+		var keep kept
 		f.Many(ctx, "put", len(pairs), func(i int) []byte { return pairs[i].Key },
-			func(ctx context.Context, p *peer.Peer, which []int) { multiPutAt(ctx, p, pairs, errs, which) },
+			func(ctx context.Context, p *peer.Peer, which []int, patience time.Duration) {
+				multiPutAt(ctx, p, pairs, errs, which, &keep, patience)
+			},
 			func(i int) *error { return &errs[i] })
+		for i, w := range keep.list {
+			errs[i] = w.unanswered(f, errs[i])
+		}
 	}
 	return base.Partial(func(i int) error { return errs[i] }, len(errs), func(error) bool { return true })
 }

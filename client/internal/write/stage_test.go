@@ -74,7 +74,7 @@ func TestStage(t *testing.T) {
 		}
 		// A slot needs it, too: the last of both gives it back.
 		held := first.keep()
-		finished(r.c, &w)
+		finished(&w)
 		if out := dev.Staging.Usage().Out; out != 1 || w.staged != nil {
 			t.Errorf("%d buffers are out while a slot holds one", out)
 		}

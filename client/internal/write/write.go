@@ -5,6 +5,7 @@
 //	write.go   Do: to the server of its key, over sessions and refusals, to an answer or the end
 //	           of its time
 //	stage.go   the value of a large put waits in registered memory for the server's READ
+//	replicas.go  one write at several nodes, of shards that have replicas
 //	many.go    many puts under way at a time, from one goroutine
 //	async.go   puts that nobody waits for yet: the window, the order of each key, Flush
 //	lane.go    the puts of that window which go to one node, posted and finished in bursts
@@ -46,16 +47,21 @@ type Write struct {
 
 	own    *device.Owned // data is its memory, where the server may READ it; or nil
 	named  bool          // terms.ID holds a slot
+	names  *peer.IDs     // that it is of
 	first  int64         // lease clock at the last tick before the first copy was posted; 0: none was
 	sent   bool          // a copy may have been applied
 	staged *staged
+
+	patience time.Duration // of a try at a replica (route.Reroute)
+	counted  bool
 
 	Reply wire.WriteReply
 }
 
 // Do carries out a write: at the peer of its shard's node, and at another one
 // when told so. Each node that it is taken to knows it by a name of its own: what may have
-// taken effect under another one is never sent again.
+// taken effect under another one is never sent again. Replicas know it by one name
+// (replicas.go).
 func Do(ctx context.Context, f *route.Router, op string, w *Write) error {
 	p, err := f.Only(), error(nil)
 	if p == nil {
@@ -67,24 +73,33 @@ func Do(ctx context.Context, f *route.Router, op string, w *Write) error {
 	if err == nil {
 		return nil
 	}
-	return elsewhere(ctx, f, op, w, err)
+	return elsewhere(ctx, f, op, w, p, err)
 }
 
-// elsewhere carries out a write that has failed with err where the map leads to now, if that
-// may help: what it returns is the write's outcome.
-func elsewhere(ctx context.Context, f *route.Router, op string, w *Write, err error) error {
+// elsewhere carries out a write that has failed with err at a peer, nil if it came to none, where the map
+// leads to now, if that may help: what it returns is the write's outcome.
+func elsewhere(ctx context.Context, f *route.Router, op string, w *Write, at *peer.Peer, err error) error {
 	var way route.Reroute
 	defer way.End()
+	last := at // that has had a copy, or was to have one
 	for {
-		next := f.Again(ctx, &way, err)
-		if next == nil {
-			return f.Fail(op, w.Key, way.Because(err))
+		var next context.Context
+		if !w.isForgotten(err) {
+			next = f.Again(ctx, &way, at, w.anyKey(), err)
 		}
-		ctx = next
-		w.first, w.sent = 0, false
-		p, noMap := f.Owner(w.anyKey())
-		if err = noMap; err == nil {
-			err = writeAt(ctx, p, op, w)
+		if next == nil {
+			if err = way.Because(err); last != nil {
+				err = w.given(last, err)
+			}
+			return f.Fail(op, w.Key, err)
+		}
+		ctx, w.patience = next, way.Patience()
+		if !w.named { // the next node knows it by another name
+			w.first, w.sent = 0, false
+		}
+		if at, err = f.Owner(w.anyKey()); err == nil {
+			last = at
+			err = writeAt(ctx, at, op, w)
 		}
 		if err == nil {
 			return nil
@@ -105,7 +120,10 @@ func (w *Write) anyKey() []byte {
 
 // writeAt carries out a write of one key, or of a batch, and counts it.
 func writeAt(ctx context.Context, c *peer.Peer, op string, w *Write) error {
-	c.Counts().Wrote(w.Type)
+	if !w.counted || !c.Led() {
+		w.counted = true
+		c.Counts().Wrote(w.Type)
+	}
 	begun := time.Now()
 	err := finishWrite(ctx, c, op, w)
 	if err == nil {
@@ -117,16 +135,26 @@ func writeAt(ctx context.Context, c *peer.Peer, op string, w *Write) error {
 // finishWrite is writeAt for a write that has been counted.
 func finishWrite(ctx context.Context, c *peer.Peer, op string, w *Write) error {
 	p := c.Begin(ctx)
-	server, err := doWrite(c, &p, w)
+	var server string
+	var err error
+	led := c.Led()
+	if led {
+		server, err = tryLed(c, &p, w)
+	} else {
+		server, err = doWrite(c, &p, w)
+	}
 	if err != nil {
 		w.Reply = wire.WriteReply{}
+	}
+	if led {
+		return c.FailTry(op, w.Key, server, err)
 	}
 	return c.Fail(op, w.Key, server, err)
 }
 
-// doWrite carries out a write. It is the only caller of attempt.
+// doWrite carries out a write at a node that has its shard alone.
 func doWrite(c *peer.Peer, p *base.Limit, w *Write) (server string, err error) {
-	defer finished(c, w)
+	defer finished(w)
 	var refused error // why the last copy was not applied, for now
 	pause := base.RetryFirst
 	for {
@@ -178,13 +206,13 @@ func beforeThat(err, refused error) error {
 }
 
 // finished gives back what a write holds when no copy will be sent any more.
-func finished(c *peer.Peer, w *Write) {
+func finished(w *Write) {
 	if w.staged != nil {
 		w.staged.Drop()
 		w.staged = nil
 	}
 	if w.named {
-		c.IDs.Put(w.Terms.ID)
+		w.names.Put(w.Terms.ID)
 		w.named = false
 	}
 }
@@ -261,7 +289,8 @@ func attempt(c *peer.Peer, p *base.Limit, s *session.Session, w *Write) error {
 		return err
 	}
 	if !w.named {
-		if w.Terms.ID, err = c.IDs.Take(p); err != nil {
+		w.names = c.Names()
+		if w.Terms.ID, err = w.names.Take(p); err != nil {
 			return base.NotSent(err)
 		}
 		w.named = true

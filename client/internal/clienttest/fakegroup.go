@@ -1,0 +1,298 @@
+package clienttest
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/rdma"
+)
+
+// Replicas are what the replicas of fake nodes have agreed on: who leads each group, what was
+// written, and under which names. A test says who leads; nothing is elected.
+type Replicas struct {
+	Nodes []*Node
+	Map   *cluster.Map
+
+	mu      sync.Mutex
+	lead    map[uint32]Led
+	data    map[string]string
+	done    map[string]int // by key: how often a write took effect
+	results map[groupSlot]wire.RequestID
+	copies  []Copied
+	clients map[[16]byte]bool
+	down    map[string]bool
+	fate    func(c Copied) Fate
+}
+
+// Led is who leads a group.
+type Led struct {
+	Node string // "": nobody
+	Term uint64
+}
+
+// A groupSlot is where a group keeps the last result of a slot.
+type groupSlot struct {
+	group uint32
+	slot  uint16
+}
+
+// A Copied is a request as a fake node has seen it.
+type Copied struct {
+	Node  string
+	Type  wire.Type
+	Key   string
+	Group uint32
+	ID    wire.RequestID // of a write
+	RKey  uint32         // of a large one
+}
+
+// IsWrite reports whether it changes something.
+func (c Copied) IsWrite() bool { return c.Type != wire.TypeGet && c.Type != wire.TypeExists }
+
+// A Fate is what becomes of a request.
+type Fate struct {
+	Undone bool        // it takes no effect
+	Silent bool        // no reply comes
+	Cut    bool        // the node's connections end; no reply comes
+	Status wire.Status // in place of an answer
+	Reply  []byte      // in place of an answer; the header's id is set
+}
+
+// ReplicaCluster makes nodes of a cluster with so many replicas and groups. The first replica of each
+// group leads it, in term 1.
+func ReplicaCluster(t *testing.T, nodes, replicas, groups int) *Replicas {
+	t.Helper()
+	r := &Replicas{
+		Nodes: Cluster(t, nodes, false), lead: map[uint32]Led{}, data: map[string]string{}, done: map[string]int{},
+		results: map[groupSlot]wire.RequestID{}, clients: map[[16]byte]bool{}, down: map[string]bool{},
+	}
+	var in []cluster.MapNode
+	want := cluster.Want{Replicas: replicas, Groups: groups}
+	for i, n := range r.Nodes {
+		in = append(in, cluster.MapNode{ID: n.ID})
+		want.Stores = append(want.Stores, [16]byte{byte(i + 1)})
+		n.OnRequest = func(h wire.Header, msg []byte) ([]byte, bool) { return r.answer(n, h, msg) }
+		n.Connect = func(context.Context) error {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if r.down[n.ID] {
+				return rdma.ErrPeerGone
+			}
+			return nil
+		}
+	}
+	var err error
+	if r.Map, err = cluster.ProposeReplicas([16]byte{1}, "fakes", ClusterShards, in, want); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range r.Map.Replication.Groups {
+		r.lead[g.ID] = Led{Node: r.Map.Nodes[g.Replicas[0].Node].ID, Term: 1}
+	}
+	for _, n := range r.Nodes {
+		n.Map = r.Map
+	}
+	return r
+}
+
+// GroupOf is the group of a key.
+func (r *Replicas) GroupOf(key string) *cluster.Group {
+	m := r.Map.Replication
+	return &m.Groups[m.Group[cluster.ShardOf([]byte(key), ClusterShards)]]
+}
+
+// At are the nodes of a key's replicas, in the order of the map.
+func (r *Replicas) At(key string) (at []*Node) {
+	for _, p := range r.GroupOf(key).Replicas {
+		at = append(at, r.Nodes[slices.IndexFunc(r.Nodes, func(n *Node) bool { return n.ID == r.Map.Nodes[p.Node].ID })])
+	}
+	return at
+}
+
+// Elect has a node lead the group of a key, in the next term; nil: nobody.
+func (r *Replicas) Elect(key string, n *Node) {
+	id := r.GroupOf(key).ID
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := Led{Term: r.lead[id].Term + 1}
+	if n != nil {
+		l.Node = n.ID
+	}
+	r.lead[id] = l
+}
+
+// Draw says what becomes of requests. It is called with a lock held.
+func (r *Replicas) Draw(fate func(Copied) Fate) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fate, r.copies = fate, nil
+}
+
+// Copies are the requests since the last Draw.
+func (r *Replicas) Copies() []Copied {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.copies)
+}
+
+// Done is how often a write of the key took effect, and Value what it has.
+func (r *Replicas) Done(key string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.done[key]
+}
+
+// Value is what a key has.
+func (r *Replicas) Value(key string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.data[key]
+}
+
+// Clients are how many client ids the nodes have been told.
+func (r *Replicas) Clients() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.clients)
+}
+
+// Stop ends the connections of a node, and refuses others. Start takes that back.
+func (r *Replicas) Stop(n *Node) {
+	r.mu.Lock()
+	r.down[n.ID] = true
+	r.mu.Unlock()
+	n.Cut()
+}
+
+// Start has a node take connections again.
+func (r *Replicas) Start(n *Node) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.down, n.ID)
+}
+
+// Cut ends all connections of a node.
+func (n *Node) Cut() {
+	n.Mu.Lock()
+	qps := slices.Clone(n.QPs)
+	n.Mu.Unlock()
+	for _, q := range qps {
+		q.Die(rdma.ErrPeerGone)
+	}
+}
+
+func (r *Replicas) answer(n *Node, h wire.Header, msg []byte) ([]byte, bool) {
+	body := wire.Body(msg)
+	if h.Type == wire.TypeHello {
+		if m, err := wire.ParseHello(body); err == nil {
+			r.mu.Lock()
+			r.clients[m.ClientID] = true
+			r.mu.Unlock()
+		}
+	}
+	c, value, ok := asked(h, body)
+	if !ok {
+		return n.Answer(h, msg)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g := r.GroupOf(c.Key)
+	c.Node, c.Group = n.ID, g.ID
+	r.copies = append(r.copies, c)
+	var f Fate
+	if r.fate != nil {
+		f = r.fate(c)
+	}
+	out := r.serveLocked(n, h, c, value, f)
+	wire.SetCredits(out, 1)
+	switch {
+	case f.Cut:
+		go n.Cut()
+		return nil, true
+	case f.Silent:
+		return nil, true
+	}
+	return out, true
+}
+
+// serveLocked does what a node does, and returns its reply.
+func (r *Replicas) serveLocked(n *Node, h wire.Header, c Copied, value string, f Fate) []byte {
+	refuse := func(s wire.Status) []byte { return wire.AppendError(nil, h.Type, h.ID, s, "") }
+	lead := r.lead[c.Group]
+	g := r.GroupOf(c.Key)
+	switch {
+	case f.Undone:
+	case g.At(slices.IndexFunc(r.Map.Nodes, func(m cluster.MapNode) bool { return m.ID == n.ID })) == 0:
+		owner := r.Map.OwnerOf(cluster.ShardOf([]byte(c.Key), ClusterShards))
+		return wire.AppendMoved(nil, h.Type, h.ID, wire.Moved{MapVersion: r.Map.Version, MapDigest: r.Map.Digest(), Owner: []byte(owner)})
+	case lead.Node != n.ID && f.Reply == nil && f.Status == 0:
+		return wire.AppendNotLeader(nil, h.Type, h.ID, wire.NotLeader{Group: c.Group, Term: lead.Term, Leader: []byte(lead.Node)})
+	case c.IsWrite() && lead.Node == n.ID:
+		at := groupSlot{c.Group, c.ID.Slot}
+		if c.ID.Seq > r.results[at].Seq {
+			r.results[at] = c.ID
+			r.done[c.Key]++
+			r.data[c.Key] = value
+		}
+	}
+	switch {
+	case f.Reply != nil:
+		return f.Reply
+	case f.Status != 0:
+		return refuse(f.Status)
+	case c.IsWrite():
+		return wire.AppendWriteReply(nil, h.Type, h.ID, wire.WriteReply{Version: 7, Applied: true, Existed: true})
+	}
+	v, ok := r.data[c.Key]
+	switch {
+	case !ok:
+		return refuse(wire.StatusNotFound)
+	case c.Type == wire.TypeExists:
+		return wire.AppendExistsReply(nil, h.ID, wire.ExistsReply{ValueLen: uint32(len(v)), Version: 7})
+	}
+	return wire.AppendGetReply(nil, h.ID, wire.GetReply{Kind: wire.GetInline, ValueLen: uint32(len(v)), Version: 7, Value: []byte(v)})
+}
+
+// asked reads a request for a key.
+func asked(h wire.Header, body []byte) (c Copied, value string, ok bool) {
+	c.Type = h.Type
+	var err error
+	switch h.Type {
+	case wire.TypeGet:
+		m, e := wire.ParseGet(body)
+		c.Key, err = string(m.Key), e
+	case wire.TypeExists:
+		m, e := wire.ParseKey(body)
+		c.Key, err = string(m.Key), e
+	case wire.TypePut:
+		m, e := wire.ParsePut(body)
+		c.ID, c.Key, value, err = m.ID, string(m.Key), string(m.Value), e
+	case wire.TypePutLarge:
+		m, e := wire.ParsePutLarge(body)
+		c.ID, c.Key, c.RKey, err = m.ID, string(m.Key), m.RKey, e
+	case wire.TypeDelete:
+		m, e := wire.ParseDelete(body)
+		c.ID, c.Key, err = m.ID, string(m.Key), e
+	case wire.TypeUpdate:
+		m, e := wire.ParseUpdate(body)
+		c.ID, c.Key, err = m.ID, string(m.Key), e
+	case wire.TypeBatch:
+		m, e := wire.ParseBatch(body)
+		if err = e; err == nil {
+			for part := range m.Parts.All {
+				c.Key = string(part.Key)
+				break
+			}
+		}
+		c.ID = m.ID
+	default:
+		return c, "", false
+	}
+	if err != nil {
+		panic(err)
+	}
+	return c, value, true
+}

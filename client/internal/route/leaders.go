@@ -1,0 +1,291 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/rdmakv/rdmakv/client/internal/base"
+	"github.com/rdmakv/rdmakv/client/internal/peer"
+	"github.com/rdmakv/rdmakv/client/internal/session"
+	"github.com/rdmakv/rdmakv/internal/cluster"
+)
+
+// Shards with replicas. A group of shards is led by one of its replicas, and which one that is
+// changes by itself, without another map. So a table has, for each group, whom the client believes
+// to lead, and a call goes there:
+//
+//	key ──ShardOf──▶ shard ──map──▶ group ──seat──▶ node ──table──▶ peer.Peer
+//
+// That is a belief and nothing more: a replica that does not lead says so, changes nothing, and
+// names the leader if it knows it. A node that says nothing, or cannot be reached, is left by
+// all calls at once, for the next replica in order; one that says nothing is asked for
+// peer.Silence. While nobody leads, calls go round among the replicas, with a rest before
+// each try, until their time is over: an election takes a moment, and how many tries it takes
+// says nothing, so these are not counted as moves by a map are (reroute.go).
+//
+//	believed at first    the first replica, which leads where it can
+//	told by a replica    is believed if its term is higher than all that were heard of, or if it is of the
+//	                     highest one and nobody was told to lead that; so two nodes that
+//	                     name each other are not followed round and round
+//	not believed         a node that names itself, another group, or a node without a replica
+//	not followed         to a node that is away; it is looked for meanwhile (Peer.Seek)
+
+const (
+	leaderRestFirst = 10 * time.Millisecond
+	leaderRestMost  = 100 * time.Millisecond
+)
+
+// A group is the replicas of some shards, as a table leads to them.
+type group struct {
+	id    uint32
+	nodes []string     // at least one; the first leads where it can
+	peers []*peer.Peer // of the nodes
+	seat  *seat        // of all tables that have the group
+}
+
+// A seat is who is believed to lead a group. Any call may replace what is there, by compare and swap.
+type seat struct{ atomic.Pointer[leader] }
+
+// A leader is such a belief. It is immutable.
+type leader struct {
+	node string
+	term uint64 // the highest that was heard of
+	told bool   // a replica has named the node for the term; else it is the next one to try
+}
+
+// groups makes what a table of the map leads by, for each shard; nil for a map without replicas. Of
+// groups that there were before, old, it keeps the seats.
+func groups(m *cluster.Map, peers map[string]*peer.Peer, old []*group) []*group {
+	if m == nil || m.Replication == nil {
+		return nil
+	}
+	seats := make(map[uint32]*seat)
+	for _, g := range old {
+		seats[g.id] = g.seat
+	}
+	list := make([]*group, len(m.Replication.Groups))
+	for i := range list {
+		of := &m.Replication.Groups[i]
+		g := &group{id: of.ID, seat: seats[of.ID]}
+		for _, replica := range of.Replicas {
+			id := m.Nodes[replica.Node].ID
+			g.nodes, g.peers = append(g.nodes, id), append(g.peers, peers[id])
+		}
+		if g.seat == nil {
+			g.seat = new(seat)
+			g.seat.Store(&leader{node: g.nodes[0]})
+		}
+		list[i] = g
+	}
+	led := make([]*group, len(m.Replication.Group))
+	for shard, i := range m.Replication.Group {
+		led[shard] = list[i]
+	}
+	return led
+}
+
+// at is the index of a node among the replicas; that of the first if it has none, as when a
+// call of an older table has named it.
+func (g *group) at(node string) int { return max(slices.Index(g.nodes, node), 0) }
+
+// leads is the peer of the node that is believed to lead, or of another replica if that is away.
+func (g *group) leads() *peer.Peer {
+	i := g.at(g.seat.Load().node)
+	if g.peers[i].Away() && g.near(i) != i {
+		g.leave(g.nodes[i], 0)
+		i = g.at(g.seat.Load().node)
+	}
+	g.peers[i].Start()
+	return g.peers[i]
+}
+
+// near is the next replica behind i that is not away; i if there is none.
+func (g *group) near(i int) int {
+	for n := 1; n < len(g.nodes); n++ {
+		if j := (i + n) % len(g.nodes); !g.peers[j].Away() {
+			return j
+		}
+	}
+	return i
+}
+
+// leave ends the belief that a node leads, for all calls, and notes the term that was heard of.
+func (g *group) leave(node string, term uint64) {
+	i := g.at(node)
+	j := g.near(i)
+	if j == i {
+		j = (i + 1) % len(g.nodes)
+	}
+	for {
+		h := g.seat.Load()
+		if g.at(h.node) != i { // another call has left it
+			return
+		}
+		if g.seat.CompareAndSwap(h, &leader{node: g.nodes[j], term: max(h.term, term)}) {
+			return
+		}
+	}
+}
+
+// told takes in that the replica at a node does not lead, and reports whether another one
+// is believed to.
+func (g *group) told(by string, said *session.NotLeader) bool {
+	if said.Group != g.id {
+		g.leave(by, 0)
+		return false
+	}
+	named := slices.Index(g.nodes, said.Leader)
+	if named >= 0 && said.Leader != by && g.peers[named].Away() {
+		g.peers[named].Seek()
+		named = -1
+	}
+	for {
+		h := g.seat.Load()
+		switch {
+		case named >= 0 && said.Leader != by && (said.Term > h.term || said.Term == h.term && !h.told):
+			if !g.seat.CompareAndSwap(h, &leader{node: said.Leader, term: said.Term, told: true}) {
+				continue
+			}
+			return true
+		case g.at(h.node) != g.at(by): // another call knows better
+			return true
+		}
+		g.leave(by, said.Term)
+		return false
+	}
+}
+
+// A step is what becomes of a call that has failed.
+type step uint8
+
+const (
+	stepOver step = iota // it has failed
+	stepMap              // to where a newer map leads
+	stepRest             // to the next replica, after a rest
+	stepLed              // to the replica that leads
+)
+
+// ErrPutOff: a try at a replica was not made, and is made with the next ones. It tells nothing of the node.
+var ErrPutOff = errors.New("the try was put off")
+
+// heed learns of a call for key that has failed at a peer with err, nil if it came to none,
+// and says what becomes of it.
+func (r *Router) heed(ctx context.Context, p *peer.Peer, key []byte, err error) step {
+	t := r.table.Load()
+	if t.led == nil || p == nil {
+		return stepMap
+	}
+	g := t.led[cluster.ShardOf(key, len(t.led))]
+	said := (*session.NotLeader)(nil)
+	switch {
+	case errors.As(err, &said):
+		if g.told(p.Node, said) {
+			return stepLed
+		}
+		return stepRest
+	case errors.As(err, new(*session.Moved)), errors.Is(err, base.ErrNoMap), errors.Is(err, base.ErrClosed):
+		g.leave(p.Node, 0)
+		return stepMap
+	case errors.Is(err, ErrPutOff):
+		return stepRest
+	case OfNode(err):
+		// That the caller's own time is over tells nothing of a node that has spoken lately.
+		if s := p.Current(); ctx.Err() == nil || s == nil || s.Quiet() > peer.Silence {
+			g.leave(p.Node, 0)
+		}
+		return stepRest
+	}
+	return stepOver
+}
+
+// OfNode reports whether a try at a replica has failed because of its node, and not because
+// of what was asked: it was not reached, was lost, did not answer in time, does not know.
+func OfNode(err error) bool {
+	if errors.Is(err, context.Canceled) {
+		return false
+	}
+	for _, e := range []error{base.ErrUnavailable, base.ErrLost, base.ErrClosing, base.ErrLate, base.ErrTimeout, context.DeadlineExceeded, base.ErrOutcomeUnknown} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// onward is Again for a call that goes on among the replicas of its group.
+func (r *Router) onward(ctx context.Context, way *Reroute, next step, silent bool) context.Context {
+	if way.over = ctx.Err(); way.over != nil {
+		return nil
+	}
+	ctx = way.bound(ctx, r.cfg.Timeout)
+	way.led = true
+	if silent { // the leader may be slow: it has more time when it is asked again
+		way.patience = 2 * max(way.patience, min(peer.Silence, r.cfg.Timeout/4))
+	}
+	if next == stepLed && way.followed < maxReroutes {
+		way.followed++
+		return ctx
+	}
+	way.rest = min(max(2*way.rest, leaderRestFirst), leaderRestMost)
+	if !base.Pause(ctx, way.rest) {
+		way.over = ctx.Err()
+		return nil
+	}
+	return ctx
+}
+
+// SessionOf returns a session with a node that has the shard of key. It fails as a call for the key.
+func (r *Router) SessionOf(ctx context.Context, op string, key []byte) (*session.Session, error) {
+	var way Reroute
+	defer way.End()
+	for {
+		p, err := r.Owner(key)
+		if err != nil {
+			return nil, r.Fail(op, key, err)
+		}
+		l, reach := p.Begin(ctx), p.Session
+		if p.Led() {
+			p.Hurry(&l, way.Patience())
+			reach = p.Reach
+		}
+		s, err := reach(&l)
+		if err == nil {
+			return s, nil
+		}
+		if !p.Led() {
+			return nil, p.Fail(op, key, "", err)
+		}
+		err = p.FailTry(op, key, "", err)
+		next := r.Again(ctx, &way, p, key, err)
+		if next == nil {
+			return nil, way.Because(err)
+		}
+		ctx = next
+	}
+}
+
+// unled is why a call has failed whose time was over while it looked for a leader: why is of
+// its last try.
+func unled(why, over error) error {
+	if errors.Is(over, context.Canceled) {
+		return over
+	}
+	// What the last try wraps is not what has happened to the call, so it is there as text.
+	err := fmt.Errorf("%w: no node has answered as the leader of the key's group, the last one said: %v: %w", base.ErrUnavailable, why, base.AsTimeout(over))
+	if errors.Is(why, base.ErrOverloaded) {
+		err = base.Caused(base.ErrOverloaded, err)
+	}
+	return err
+}
+
+// Names are those of all writes of the client, if shards have replicas; else nil. (peer.Directory)
+func (r *Router) Names() *peer.IDs {
+	if r.table.Load().led == nil {
+		return nil
+	}
+	return r.names
+}

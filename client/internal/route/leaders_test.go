@@ -1,0 +1,340 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rdmakv/rdmakv/client/internal/base"
+	"github.com/rdmakv/rdmakv/client/internal/clienttest"
+	"github.com/rdmakv/rdmakv/client/internal/peer"
+	"github.com/rdmakv/rdmakv/client/internal/session"
+	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/world"
+	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/wait"
+)
+
+// A believer is a router with a map of replicas that no node has told it.
+type believer struct {
+	*Router
+	*clienttest.Replicas
+	t *testing.T
+}
+
+func newBeliever(t *testing.T, nodes, groups int) *believer {
+	r := clienttest.ReplicaCluster(t, nodes, 3, groups)
+	cfg := &base.Config{
+		Servers: []string{r.Nodes[0].Addr}, Fabrics: []rdma.Fabric{r.Nodes[0].Server}, DialOnce: true, Timeout: 5 * time.Second, DialTimeout: 3 * time.Second,
+		LeaseKeep: -1, CacheEntries: 64, MaxInflight: 4, MaxWaiting: 64, MaxReads: 64, BufferBytes: 1 << 20, StagingBytes: 1 << 20,
+		Wait: wait.Event, Logger: slog.New(slog.DiscardHandler),
+	}
+	b := &believer{newRouter(cfg, world.World{}), r, t}
+	t.Cleanup(func() { b.Close() })
+	b.Install(r.Map)
+	return b
+}
+
+// seat is the group of a key, as the table has it.
+func (b *believer) seat(key string) *group {
+	return b.table.Load().led[cluster.ShardOf([]byte(key), clienttest.ClusterShards)]
+}
+
+// is compares where calls for a key are led.
+func (b *believer) is(what, key, node string) {
+	b.t.Helper()
+	p, err := b.Owner([]byte(key))
+	if err != nil || p.Node != node {
+		b.t.Errorf("%s: led to %v, %v; want %s", what, p.Node, err, node)
+	}
+}
+
+// says has a node say that another leads the key's group.
+func (b *believer) says(by, key, leader string, term uint64) step {
+	b.t.Helper()
+	p, err := b.Router.Peer(by)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return b.heed(b.t.Context(), p, []byte(key), &session.NotLeader{Group: b.GroupOf(key).ID, Term: term, Leader: leader})
+}
+
+// TestWhoIsBelieved: the first replica is, until another is named in a higher term.
+func TestWhoIsBelieved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBeliever(t, 4, 1)
+		const key = "k"
+		at := b.At(key)
+		n0, n1, n2 := at[0].ID, at[1].ID, at[2].ID
+		var stranger string
+		for _, n := range b.Nodes {
+			if b.seat(key).nodes[b.seat(key).at(n.ID)] != n.ID {
+				stranger = n.ID
+			}
+		}
+		steps := func(what string, got, want step) {
+			t.Helper()
+			if got != want {
+				t.Errorf("%s: step %d, want %d", what, got, want)
+			}
+		}
+		b.is("at first", key, n0)
+		steps("named", b.says(n0, key, n2, 3), stepLed)
+		b.is("named", key, n2)
+		steps("another in the same term", b.says(n2, key, n1, 3), stepRest)
+		b.is("two leaders of a term: the next one is tried", key, n0)
+		steps("an older term", b.says(n0, key, n2, 2), stepRest)
+		b.is("an older term", key, n1)
+		steps("by one that was left already", b.says(n0, key, n2, 2), stepLed)
+		b.is("by one that was left already", key, n1)
+		steps("nobody was told to lead the term", b.says(n1, key, n2, 3), stepLed)
+		b.is("nobody was told to lead the term", key, n2)
+		steps("a higher term", b.says(n1, key, n0, 4), stepLed)
+		b.is("a higher term", key, n0)
+		for _, named := range []string{stranger, "nobody's node", n0, ""} {
+			b.seat(key).seat.Store(&leader{node: n0, term: 4, told: true})
+			steps("names "+named, b.says(n0, key, named, 9), stepRest)
+			b.is("names "+named, key, n1)
+			if term := b.seat(key).seat.Load().term; term != 9 {
+				t.Errorf("term %d", term)
+			}
+		}
+		// What is said of another group is of no use.
+		p, _ := b.Router.Peer(n1)
+		steps("another group", b.heed(t.Context(), p, []byte(key), &session.NotLeader{Group: 77, Term: 99, Leader: n2}), stepRest)
+		if h := b.seat(key).seat.Load(); h.term != 9 || h.node != n2 || h.told {
+			t.Errorf("%+v", h)
+		}
+		// The highest term there can be is no reason to stay with anybody for ever.
+		b.says(n2, key, n0, math.MaxUint64)
+		b.is("the last term", key, n0)
+		steps("the last term", b.says(n0, key, n1, 10), stepRest)
+		b.is("the last term", key, n1)
+	})
+}
+
+// TestWhatIsHeeded: what becomes of a call by what it has failed with, and whether its node is left.
+func TestWhatIsHeeded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBeliever(t, 3, 1)
+		at := b.At("k")
+		over, cancel := context.WithTimeout(t.Context(), 0)
+		defer cancel()
+		for _, c := range []struct {
+			err   error
+			ctx   context.Context
+			want  step
+			stays bool
+		}{
+			{base.ErrLost, t.Context(), stepRest, false},
+			{base.ErrLate, t.Context(), stepRest, false},
+			{base.NotSent(base.ErrClosing), t.Context(), stepRest, false},
+			{fmt.Errorf("%w: refused", base.ErrUnavailable), t.Context(), stepRest, false},
+			{base.Because(base.ErrOverloaded, base.ErrTimeout), t.Context(), stepRest, false},
+			{base.ErrOutcomeUnknown, t.Context(), stepRest, false},
+			{&base.Error{Err: context.DeadlineExceeded}, t.Context(), stepRest, false},
+			{&session.Moved{Owner: "n9"}, t.Context(), stepMap, false},
+			{base.ErrNoMap, t.Context(), stepMap, false},
+			{base.ErrClosed, t.Context(), stepMap, false},
+			{ErrPutOff, t.Context(), stepRest, true},
+			{base.ErrOverloaded, t.Context(), stepOver, true},
+			{base.ErrUnsupported, t.Context(), stepOver, true},
+			{base.ErrDenied, t.Context(), stepOver, true},
+			{base.ErrProtocol, t.Context(), stepOver, true},
+			{base.Because(base.ErrMoved, errors.New("it does not parse")), t.Context(), stepOver, true},
+			{fmt.Errorf("%w: %w", base.ErrUnavailable, context.Canceled), t.Context(), stepOver, true},
+			{base.ErrTimeout, over, stepRest, false}, // there is no session that has spoken lately
+		} {
+			b.seat("k").seat.Store(&leader{node: at[1].ID, term: 5, told: true})
+			p, _ := b.Router.Peer(at[1].ID)
+			if got := b.heed(c.ctx, p, []byte("k"), c.err); got != c.want {
+				t.Errorf("%v: step %d, want %d", c.err, got, c.want)
+			}
+			h := b.seat("k").seat.Load()
+			if stays := h.node == at[1].ID; stays != c.stays || h.term != 5 || h.told != stays || !stays && h.node != at[2].ID {
+				t.Errorf("%v: %+v", c.err, h)
+			}
+			// A node that is not believed to lead any more changes nothing.
+			if b.seat("k").seat.Store(&leader{node: at[0].ID}); b.heed(c.ctx, p, []byte("k"), c.err) == c.want && b.seat("k").seat.Load().node != at[0].ID {
+				t.Errorf("%v of another node: %+v", c.err, b.seat("k").seat.Load())
+			}
+		}
+	})
+}
+
+// TestSeatsOverMaps: beliefs of groups that stay are kept, as far as their node has a replica still.
+func TestSeatsOverMaps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBeliever(t, 4, 2)
+		keys := map[uint32]string{}
+		for i := range 100 {
+			k := fmt.Sprintf("k%d", i)
+			keys[b.GroupOf(k).ID] = k
+		}
+		k1, k2 := keys[1], keys[2]
+		at := b.At(k1)
+		b.says(at[0].ID, k1, at[2].ID, 7)
+		old := b.seat(k1)
+		next := *b.Router.Map()
+		next.Version++
+		b.Install(&next)
+		b.is("the next map", k1, at[2].ID)
+		b.is("of the other group", k2, b.At(k2)[0].ID)
+		if h := b.seat(k1).seat.Load(); h.term != 7 || !h.told {
+			t.Errorf("%+v", h)
+		}
+		// A call of the old table still counts.
+		old.leave(at[2].ID, 8)
+		if h := b.seat(k1).seat.Load(); h.node == at[2].ID || h.term != 8 {
+			t.Errorf("%+v", h)
+		}
+		// The believed leader has no replica any more.
+		b.seat(k1).seat.Store(&leader{node: at[2].ID, term: 9, told: true})
+		repl := *next.Replication
+		repl.Groups = append([]cluster.Group(nil), repl.Groups...)
+		repl.Groups[0].Replicas = repl.Groups[0].Replicas[:2]
+		without := next
+		without.Version, without.Replication = next.Version+1, &repl
+		b.Install(&without)
+		b.is("without it", k1, at[0].ID)
+		if b.Owns(at[0].ID, []byte(k1)) {
+			t.Error("the memory of a replica is believed")
+		}
+		// A map without replicas is none of this cluster.
+		alone := without
+		alone.Version, alone.Replication = without.Version+1, nil
+		b.Router.mu.Lock()
+		err := b.learnMapLocked("n1", &alone)
+		b.Router.mu.Unlock()
+		if !errors.Is(err, base.ErrOtherCluster) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestAwayIsNotFollowed: no call is led to a node that cannot be reached while there is another, not even
+// if it is named; it is looked for, and followed when it is back.
+func TestAwayIsNotFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBeliever(t, 3, 1)
+		dialed, err := Dial(world.With(t.Context(), world.World{Heap: true}), b.Router.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Router.Close()
+		b.Router = dialed
+		defer dialed.Close()
+		at := b.At("k")
+		connect := func(n *clienttest.Node) *peer.Peer {
+			p, err := b.Router.Peer(n.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := p.Begin(t.Context())
+			if _, err := p.Session(&l); err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		p0 := connect(at[0])
+		connect(at[1])
+		connect(at[2])
+		b.is("all are there", "k", at[0].ID)
+		b.Stop(at[0])
+		synctest.Wait()
+		if !p0.Away() {
+			t.Error("it is not away")
+		}
+		b.is("it is away", "k", at[1].ID)
+		if next := b.says(at[1].ID, "k", at[0].ID, 6); next != stepRest {
+			t.Errorf("step %d", next)
+		}
+		b.is("it is named", "k", at[2].ID)
+
+		// Nobody else asks for it, and after a while it is not looked for.
+		time.Sleep(40 * time.Second)
+		b.Start(at[0])
+		time.Sleep(5 * time.Second)
+		if !p0.Away() {
+			t.Error("it was looked for")
+		}
+		b.says(at[2].ID, "k", at[0].ID, 6)
+		time.Sleep(150 * time.Millisecond)
+		if p0.Away() {
+			t.Error("it was not looked for")
+		}
+		b.says(at[1].ID, "k", at[0].ID, 6)
+		b.is("it is back", "k", at[0].ID)
+
+		// All are away: a call goes to one after the other.
+		for _, n := range at {
+			b.Stop(n)
+		}
+		synctest.Wait()
+		seen := map[string]bool{}
+		for range 3 {
+			p, _ := b.Owner([]byte("k"))
+			seen[p.Node] = true
+			b.heed(t.Context(), p, []byte("k"), base.ErrUnavailable)
+		}
+		if len(seen) != 3 {
+			t.Errorf("asked %v", seen)
+		}
+	})
+}
+
+// TestSeekRests: however many calls look for a node, it is not asked for a connection more often than by
+// calls that wait.
+func TestSeekRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBeliever(t, 3, 1)
+		at := b.At("k")
+		for _, n := range b.Nodes {
+			b.Stop(n)
+		}
+		p, _ := b.Router.Peer(at[2].ID)
+		b.Router.ways[at[2].ID] = []string{at[2].Addr}
+		for range 600 { // longer than an idle connector looks
+			p.Seek()
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := at[2].Dials.Load(); n < 300 || n > 1500 {
+			t.Errorf("%d connections were asked for", n)
+		}
+	})
+}
+
+// TestLiars: a call that two nodes send to each other, in ever higher terms, rests and ends with its time.
+func TestLiars(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBeliever(t, 3, 1)
+		at := b.At("k")
+		var way Reroute
+		defer way.End()
+		ctx, tries, begun := t.Context(), 0, time.Now()
+		var err error
+		for term := uint64(1); ctx != nil; term++ {
+			p, _ := b.Owner([]byte("k"))
+			other := at[0].ID
+			if p.Node == other {
+				other = at[1].ID
+			}
+			err = &base.Error{Op: "get", Node: p.Node, Err: &session.NotLeader{Group: b.GroupOf("k").ID, Term: term, Leader: other}}
+			ctx = b.Again(ctx, &way, p, []byte("k"), err)
+			tries++
+		}
+		if took := time.Since(begun); took != 5*time.Second || tries > 120 {
+			t.Errorf("%d tries in %v", tries, took)
+		}
+		err = way.Because(err)
+		if !errors.Is(err, base.ErrUnavailable) || !errors.Is(err, base.ErrTimeout) || errors.Is(err, base.ErrMoved) {
+			t.Error(err)
+		}
+		t.Log(err)
+	})
+}
