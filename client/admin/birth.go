@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -37,9 +39,10 @@ type candidate struct {
 	name      string
 	committed *cluster.Map
 	promised  *cluster.Map
+	store     [16]byte // with replicas
 }
 
-func birth(ctx context.Context, f *route.Router, nodes []NodeWeight) error {
+func birth(ctx context.Context, f *route.Router, nodes []NodeWeight, o InitOptions) error {
 	want := make([]cluster.MapNode, 0, len(nodes))
 	named := make(map[string]bool)
 	for _, n := range nodes {
@@ -52,6 +55,9 @@ func birth(ctx context.Context, f *route.Router, nodes []NodeWeight) error {
 	slices.SortFunc(want, func(a, b cluster.MapNode) int { return cmp.Compare(a.ID, b.ID) })
 	if len(want) == 0 {
 		return fmt.Errorf("%w: no nodes are named", client.ErrOptions)
+	}
+	if o.Replicas < 2 && o.Groups != 0 || o.Replicas < 0 {
+		return fmt.Errorf("%w: %d groups of %d replicas: a cluster without replicas has no groups", client.ErrOptions, o.Groups, o.Replicas)
 	}
 	if err := f.Refresh(ctx, nil); err != nil {
 		return err
@@ -70,7 +76,12 @@ func birth(ctx context.Context, f *route.Router, nodes []NodeWeight) error {
 	if err := forgotten(f, all, named); err != nil {
 		return err
 	}
-	m, err := choose(all, want)
+	if o.Replicas > 1 {
+		if err := atEach(f, all, func(c *candidate) error { return c.askStore(ctx) }); err != nil {
+			return err
+		}
+	}
+	m, err := choose(all, want, o)
 	if err != nil {
 		return err
 	}
@@ -144,8 +155,53 @@ func (c *candidate) ask(ctx context.Context) error {
 	})
 }
 
+// askStore learns which store a node has.
+func (c *candidate) askStore(ctx context.Context) error {
+	text, err := do(ctx, c.p, Status, "")
+	if err != nil {
+		return err
+	}
+	var st wire.NodeStatus
+	if err := json.Unmarshal(text, &st); err != nil {
+		return fmt.Errorf("%w: the status of node %q: %w", client.ErrProtocol, c.p.Node, err)
+	}
+	id, err := hex.DecodeString(st.Store)
+	if err != nil || len(id) != len(c.store) || [16]byte(id) == [16]byte{} {
+		return fmt.Errorf("%w: node %q does not tell its store (%q): a cluster with replicas needs nodes of this version", client.ErrUnsupported, c.p.Node, wire.CleanText([]byte(st.Store)))
+	}
+	c.store = [16]byte(id)
+	return nil
+}
+
+// propose draws up a new map.
+func propose(all []*candidate, want []cluster.MapNode, o InitOptions) (m *cluster.Map, err error) {
+	var id [16]byte
+	rand.Read(id[:])
+	if o.Replicas > 1 {
+		with := cluster.Want{Replicas: o.Replicas, Groups: o.Groups}
+		for _, c := range all { // in the order of want
+			with.Stores = append(with.Stores, c.store)
+		}
+		m, err = cluster.ProposeReplicas(id, all[0].name, all[0].shards, want, with)
+	} else {
+		m, err = cluster.Propose(id, all[0].name, all[0].shards, want)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", client.ErrOptions, err)
+	}
+	return m, nil
+}
+
+// isLike says whether a map is what the options ask for.
+func (o *InitOptions) isLike(m *cluster.Map) bool {
+	if m.Replication == nil {
+		return o.Replicas < 2
+	}
+	return len(m.Replication.Groups[0].Replicas) == o.Replicas && (o.Groups == 0 || o.Groups == len(m.Replication.Groups))
+}
+
 // choose says which map it will be.
-func choose(all []*candidate, want []cluster.MapNode) (*cluster.Map, error) {
+func choose(all []*candidate, want []cluster.MapNode, o InitOptions) (*cluster.Map, error) {
 	for _, c := range all[1:] {
 		if c.shards != all[0].shards || c.name != all[0].name {
 			return nil, fmt.Errorf("%w: node %q has %d shards in cluster %q, node %q %d in %q", client.ErrOtherCluster,
@@ -170,18 +226,23 @@ func choose(all []*candidate, want []cluster.MapNode) (*cluster.Map, error) {
 		}
 	}
 	if m == nil {
-		var id [16]byte
-		rand.Read(id[:])
-		m, err := cluster.Propose(id, all[0].name, all[0].shards, want)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", client.ErrOptions, err)
-		}
-		return m, nil
+		return propose(all, want, o)
+	}
+	if !o.isLike(m) {
+		return nil, fmt.Errorf("%w: %v, %s; to finish it, ask for that", ErrOtherMap, m, replicasOf(m))
 	}
 	if !slices.Equal(m.Nodes, want) {
 		return nil, fmt.Errorf("%w: %v, of nodes %s; to finish it, name those", ErrOtherMap, m, nodeList(m.Nodes))
 	}
 	return m, nil
+}
+
+// replicasOf says what replicas a map has.
+func replicasOf(m *cluster.Map) string {
+	if m.Replication == nil {
+		return "without replicas"
+	}
+	return fmt.Sprintf("with %d groups of %d replicas", len(m.Replication.Groups), len(m.Replication.Groups[0].Replicas))
 }
 
 func nodeList(nodes []cluster.MapNode) string {

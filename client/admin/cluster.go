@@ -29,6 +29,8 @@ type ClusterInfo struct {
 	Shards      int           `json:"shards"`       //
 	Owners      []string      `json:"owners"`       // node id, by shard
 	Nodes       []ClusterNode `json:"nodes"`        // by id: those of the map and those that gossip knows
+	Replicas    int           `json:"replicas"`     // on how many nodes each key is; 0: there is no map yet
+	Groups      int           `json:"groups"`       // of replicas; 0: each shard is on one node alone
 }
 
 // A ClusterNode is one node of a cluster.
@@ -100,6 +102,10 @@ func newInfo(told *cluster.View, m *cluster.Map, members []cluster.Member) Clust
 	if m != nil {
 		info.Name, info.ID = m.Name, hex.EncodeToString(m.Cluster[:])
 		info.MapVersion, info.MapDigest, info.Shards = m.Version, m.Digest(), len(m.Owner)
+		info.Replicas = 1
+		if r := m.Replication; r != nil {
+			info.Replicas, info.Groups = len(r.Groups[0].Replicas), len(r.Groups)
+		}
 		for _, n := range m.Nodes {
 			if nodes[n.ID] == nil {
 				nodes[n.ID] = &ClusterNode{ID: n.ID, State: "unknown"}
@@ -150,6 +156,24 @@ type NodeWeight struct {
 // there is a map or a promise; a node that refuses is named by a *PartialError,
 // and what was promised is then taken back. It needs the admin right.
 func (a *Admin) ClusterInit(ctx context.Context, nodes []NodeWeight) (ClusterInfo, error) {
+	return a.ClusterInitWith(ctx, nodes, InitOptions{})
+}
+
+// InitOptions say what a new cluster is like. The zero value is one without replicas.
+type InitOptions struct {
+	// Replicas is on how many nodes each key is: 1 (or 0), 3, 5 or 7. With more than one a
+	// write is done when a majority of them has it, and a minority may be lost.
+	Replicas int
+	// Groups is how many groups of replicas the shards make up, each with a leader of its own;
+	// 0: 16, or one for each shard if there are fewer. Only with replicas.
+	Groups int
+}
+
+// ClusterInitWith is ClusterInit with options. The nodes of a cluster with replicas must have
+// the stores that they had when the map was made: one whose data directory was lost is
+// no replica under its old name, and refuses. What does not fit the nodes is client.ErrOptions;
+// with other options than those of the map that there is it fails with ErrOtherMap.
+func (a *Admin) ClusterInitWith(ctx context.Context, nodes []NodeWeight, o InitOptions) (ClusterInfo, error) {
 	if a.rt.Only() != nil {
 		return ClusterInfo{}, a.fail("cluster-init", nil, fmt.Errorf("%w: the server is alone, and no node of a cluster", client.ErrUnsupported))
 	}
@@ -158,7 +182,7 @@ func (a *Admin) ClusterInit(ctx context.Context, nodes []NodeWeight) (ClusterInf
 		ctx, cancel = context.WithTimeout(ctx, 4*a.rt.Config().Timeout) // each step has one
 		defer cancel()
 	}
-	if err := birth(ctx, a.rt, nodes); err != nil {
+	if err := birth(ctx, a.rt, nodes, o); err != nil {
 		return ClusterInfo{}, a.fail("cluster-init", nil, err)
 	}
 	return a.Cluster(ctx)

@@ -17,6 +17,8 @@ type LoadOptions struct {
 	Prefix  string // of all keys; default "w"
 	Dir     string // where histories go that do not fit
 	Pace    time.Duration
+	// Replicas: the keys are in groups of replicas, where the parts of a batch have other versions.
+	Replicas bool
 }
 
 // A Load is clients at work on few keys, of which each has many writers and
@@ -48,6 +50,9 @@ func StartLoad(ctx context.Context, o LoadOptions) *Load {
 		// A restart puts the server's clock ahead of ours: a deadline may come at
 		// any time.
 		Slack: linear.Slack{Forget: true},
+	}
+	if o.Replicas {
+		l.c.Slack.Step = linear.ReplicaStep
 	}
 	can := linear.ClientCan
 	// A scan of a cluster asks every node, and one that is away fails it: the

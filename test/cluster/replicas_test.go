@@ -95,7 +95,7 @@ func TestReplicas(t *testing.T) {
 	for _, host := range clientHosts {
 		stores = append(stores, w.dial(host).Store(), w.dial(host).Store())
 	}
-	load := StartLoad(t.Context(), LoadOptions{Name: "replicas-" + w.net.Kind(), Seed: *seedFlag, Stores: stores, Dir: outDir(), Pace: 20 * time.Millisecond})
+	load := StartLoad(t.Context(), LoadOptions{Name: "replicas-" + w.net.Kind(), Seed: *seedFlag, Stores: stores, Dir: outDir(), Pace: 20 * time.Millisecond, Replicas: true})
 	probe := w.dial("west")
 	serves := func(t *testing.T, when string) {
 		t.Helper()

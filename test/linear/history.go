@@ -54,7 +54,13 @@ type Slack struct {
 	Early  time.Duration `json:"early"`  // how much too early a deadline may come: a restart can put the clock ahead
 	Late   time.Duration `json:"late"`   // and how much too late
 	Forget bool          `json:"forget"` // a deadline may come whenever it likes
+	// Step is from one version to the next of the parts of a batch; 0: 1. In a cluster with replicas it is ReplicaStep.
+	Step uint64 `json:"step,omitempty"`
 }
+
+// ReplicaStep is what lies between the versions of a batch's parts in a cluster with replicas: behind the number of a write its shard stands,
+// in 12 bits.
+const ReplicaStep = 1 << 12
 
 // A Result is the verdict on one object.
 type Result struct {

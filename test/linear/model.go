@@ -54,7 +54,7 @@ func (sl Slack) step(s state, o *Op) (bool, state) {
 		for _, p := range in.Parts {
 			s[p.Key].expire(o, false)
 		}
-		return stepBatch(s, o)
+		return stepBatch(s, o, max(1, sl.Step))
 	}
 	k := &s[in.Key]
 	k.expire(o, k.saidAbsent(o))
@@ -233,7 +233,7 @@ func (k *keyState) remove(version uint64) bool {
 }
 
 // stepBatch does all of a batch or nothing.
-func stepBatch(s state, o *Op) (bool, state) {
+func stepBatch(s state, o *Op, step uint64) (bool, state) {
 	all := true // conditions hold
 	for _, p := range o.In.Parts {
 		holds, known := s[p.Key].holds(p.If, p.IfVersion)
@@ -256,7 +256,7 @@ func stepBatch(s state, o *Op) (bool, state) {
 	}
 	// The version told is that of the last part, those before it have lower ones
 	// in a row, but parts that change nothing may have none.
-	first := o.Out.Version - min(o.Out.Version, uint64(len(o.In.Parts)-1))
+	first := o.Out.Version - min(o.Out.Version, step*uint64(len(o.In.Parts)-1))
 	for _, p := range o.In.Parts {
 		k := &s[p.Key]
 		if o.Out.Version != 0 && o.Out.Version < k.floor {

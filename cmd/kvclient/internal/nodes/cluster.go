@@ -68,6 +68,9 @@ type initReport struct {
 	Digest  string     `json:"map_digest"` // 16 hex digits
 	Shards  int        `json:"shards"`
 	Nodes   []initNode `json:"nodes"`
+	// Replicas are those of each group, Groups how many there are; 1 and 0 in a cluster without replicas.
+	Replicas int `json:"replicas"`
+	Groups   int `json:"groups"`
 }
 
 // An initNode is a node that got shards. Nodes that were left out (weight 0) are
@@ -75,7 +78,7 @@ type initReport struct {
 type initNode struct {
 	ID     string `json:"id"`
 	Weight uint32 `json:"weight"`
-	Shards int    `json:"shards"`
+	Shards int    `json:"shards"` // that it owns; with replicas, that it leads where it can
 }
 
 // clusterInitCmd is cluster init. It may be called again at any time with the same
@@ -83,6 +86,7 @@ type initNode struct {
 // all is done.
 func clusterInitCmd(a *app.App) *cobra.Command {
 	var wait time.Duration
+	var o admin.InitOptions
 	cmd := &cobra.Command{
 		Use:   "init NODE[:WEIGHT]...",
 		Short: "agree once which node owns which shard",
@@ -93,11 +97,19 @@ finishes; where all is done it changes nothing. The map is then law: it never
 follows from who is alive, and cannot be changed in this version. So every node
 that is alive must be named; NODE:0 leaves one out, which then gets no shard.
 
+With --replicas 3 each key is on three nodes and outlives the loss of one; the
+shards make up groups (--groups, 16 where there are as many shards), and each group
+elects which of its replicas leads. So far keys of such a cluster are got by SEND,
+and scans and watches are refused.
+
 A node that does not listen yet, or that gossip has not told of, is waited for
 (--wait).`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			nodes, err := parseWeights(args)
+			if err == nil {
+				err = checkReplicas(cmd, o, nodes)
+			}
 			if err != nil {
 				return err
 			}
@@ -108,7 +120,7 @@ A node that does not listen yet, or that gossip has not told of, is waited for
 			if err != nil {
 				return err
 			}
-			info, err := initWaiting(cmd.Context(), c, nodes, deadline)
+			info, err := initWaiting(cmd.Context(), c, nodes, o, deadline)
 			if closeErr := c.Close(); err == nil {
 				err = closeErr
 			}
@@ -119,7 +131,32 @@ A node that does not listen yet, or that gossip has not told of, is waited for
 		},
 	}
 	cmd.Flags().DurationVar(&wait, "wait", 15*time.Second, "how long to wait for nodes that are not known yet")
+	cmd.Flags().IntVar(&o.Replicas, "replicas", 1, "on how many nodes each key is: 1, 3, 5 or 7")
+	cmd.Flags().IntVar(&o.Groups, "groups", 0, "groups of shards, with --replicas 3 and more; 0: 16, or one for each shard")
 	return cmd
+}
+
+// checkReplicas finds what is wrong with the flags about replicas before any node is asked.
+func checkReplicas(cmd *cobra.Command, o admin.InitOptions, nodes []admin.NodeWeight) error {
+	in := 0
+	for _, n := range nodes {
+		if !n.Out {
+			in++
+		}
+	}
+	switch {
+	case o.Replicas < 1 || o.Replicas > cluster.MaxReplicas || o.Replicas%2 == 0:
+		return cli.Usagef("--replicas %d: 1, 3, 5 or 7 are possible, because an even number bears no more losses than one less", o.Replicas)
+	case o.Replicas > in:
+		return cli.Usagef("--replicas %d needs as many nodes that get shards, and %d are named", o.Replicas, in)
+	case cmd.Flags().Changed("groups") && o.Replicas == 1:
+		return cli.Usagef("--groups is for clusters with replicas (--replicas 3)")
+	case o.Groups < 0 || o.Groups > cluster.MaxGroups:
+		return cli.Usagef("--groups %d: 1 to %d are possible", o.Groups, cluster.MaxGroups)
+	case cmd.Flags().Changed("groups") && o.Groups == 0:
+		return cli.Usagef("--groups 0: 1 to %d are possible", cluster.MaxGroups)
+	}
+	return nil
 }
 
 // parseWeights reads NODE[:WEIGHT]... It finds every fault of the names before any
@@ -156,9 +193,9 @@ func parseWeights(args []string) (nodes []admin.NodeWeight, err error) {
 // initWaiting tries again while gossip has not told of a node yet: clusters are
 // made by scripts that have just started their nodes. No other error gets better by
 // waiting.
-func initWaiting(ctx context.Context, c *client.Client, nodes []admin.NodeWeight, deadline time.Time) (admin.ClusterInfo, error) {
+func initWaiting(ctx context.Context, c *client.Client, nodes []admin.NodeWeight, o admin.InitOptions, deadline time.Time) (admin.ClusterInfo, error) {
 	for {
-		info, err := admin.Of(c).ClusterInit(ctx, nodes)
+		info, err := admin.Of(c).ClusterInitWith(ctx, nodes, o)
 		if err == nil || !errors.Is(err, client.ErrUnknownNode) || time.Now().After(deadline) {
 			return info, err
 		}
@@ -172,7 +209,7 @@ func initWaiting(ctx context.Context, c *client.Client, nodes []admin.NodeWeight
 
 // showInit prints which map is in force, also where it was in force before.
 func showInit(a *app.App, info admin.ClusterInfo) error {
-	r := initReport{Name: info.Name, ID: info.ID, Version: info.MapVersion, Digest: hex16(info.MapDigest), Shards: info.Shards, Nodes: []initNode{}}
+	r := initReport{Name: info.Name, ID: info.ID, Version: info.MapVersion, Digest: hex16(info.MapDigest), Shards: info.Shards, Nodes: []initNode{}, Replicas: info.Replicas, Groups: info.Groups}
 	for _, n := range info.Nodes {
 		if n.Weight > 0 {
 			r.Nodes = append(r.Nodes, initNode{n.ID, n.Weight, n.Shards})
@@ -185,5 +222,10 @@ func showInit(a *app.App, info admin.ClusterInfo) error {
 	for _, n := range r.Nodes {
 		lines = append(lines, fmt.Sprintf("%s\t%d\t%d\n", n.ID, n.Weight, n.Shards))
 	}
-	return a.Print(fmt.Sprintf("cluster %s (%s), shard map version %d, digest %s, %d shards\n\n%s", r.Name, r.ID, r.Version, r.Digest, r.Shards, cli.Table(lines)))
+	replicas := ""
+	if r.Groups > 0 {
+		replicas = fmt.Sprintf(" in %d groups of %d replicas", r.Groups, r.Replicas)
+		lines[0] = "node\tweight\tleads shards\n"
+	}
+	return a.Print(fmt.Sprintf("cluster %s (%s), shard map version %d, digest %s, %d shards%s\n\n%s", r.Name, r.ID, r.Version, r.Digest, r.Shards, replicas, cli.Table(lines)))
 }

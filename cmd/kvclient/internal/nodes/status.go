@@ -22,12 +22,13 @@ import (
 // changed, new ones may come. Numbers of 64 bits are hexadecimal texts.
 type (
 	statusReport struct {
-		Clustered bool         `json:"clustered"`
-		Name      string       `json:"name"`
-		ID        string       `json:"id"` // "" before there is a map
-		Map       mapReport    `json:"map"`
-		View      viewReport   `json:"view"`
-		Nodes     []nodeReport `json:"nodes"` // by id; of the map, and those that gossip knows
+		Clustered bool          `json:"clustered"`
+		Name      string        `json:"name"`
+		ID        string        `json:"id"` // "" before there is a map
+		Map       mapReport     `json:"map"`
+		View      viewReport    `json:"view"`
+		Nodes     []nodeReport  `json:"nodes"`  // by id; of the map, and those that gossip knows
+		Groups    []groupReport `json:"groups"` // of replicas, by id
 	}
 	// A mapReport is the shard map that the teller has in force.
 	mapReport struct {
@@ -92,7 +93,8 @@ func clusterStatusCmd(a *app.App) *cobra.Command {
 		Long: `status shows each node twice: as gossip believes it to be (a hint), and as it is
 found by a session and a one-sided READ of its memory; then what the node says of
 itself: shards, regions, fabrics, lease, memory, what is not durable or published
-yet. It works with a server that is alone, too, and before there is a shard map.
+yet. In a cluster with replicas a second table has the groups: who leads, in which
+term, and how many entries each replica is behind. It works with a server that is alone, too, and before there is a shard map.
 
 -o json is made for scripts: names in it are never changed. The exit code is 1
 while two processes are the same node, or were in the last ten minutes.`,
@@ -148,6 +150,7 @@ func clusterStatus(ctx context.Context, a *app.App, c *client.Client) (*statusRe
 		r.Nodes = append(r.Nodes, nodeReport{State: "alive", Endpoints: []string{}})
 	}
 	atOnce(len(r.Nodes), func(i int) { r.Nodes[i].visit(ctx, a, c) })
+	r.Groups = groupsOf(r.Nodes)
 	return r, ctx.Err()
 }
 
@@ -223,7 +226,7 @@ func (r *statusReport) text() string {
 	for _, c := range r.conflicts() {
 		notes += fmt.Sprintf("\nCONFLICT %s: %s\n", doctor.OneLine(c.Node), c.text())
 	}
-	return b.String() + cli.Table(lines) + notes
+	return b.String() + cli.Table(lines) + groupsText(r.Groups) + notes
 }
 
 // text is a node as a line of the table, with the notes below it. Texts that came
