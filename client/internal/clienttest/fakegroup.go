@@ -152,6 +152,13 @@ func (r *Replicas) Value(key string) string {
 	return r.data[key]
 }
 
+// Set gives a key a value.
+func (r *Replicas) Set(key, value string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.data[key] = value
+}
+
 // Clients are how many client ids the nodes have been told.
 func (r *Replicas) Clients() int {
 	r.mu.Lock()
