@@ -391,7 +391,7 @@ func (s *Session) Announce() {
 func (l *link) Mapped() bool { return l.direct != nil }
 
 // Quiet is how long the server has answered no request, Pings aside.
-func (s *Session) Quiet() time.Duration { return time.Duration(s.Clock.Coarse() - s.answered.Load()) }
+func (l *link) Quiet() time.Duration { return time.Duration(l.clock.Coarse() - l.answered.Load()) }
 
 // View is the view in force.
 func (l *sight) View() *View { return l.view.Load() }
