@@ -124,6 +124,14 @@ func (r *Replicas) Elect(key string, n *Node) {
 	r.lead[id] = l
 }
 
+// Leader is the node that leads the group of a key; "": none does.
+func (r *Replicas) Leader(key string) string {
+	id := r.GroupOf(key).ID
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lead[id].Node
+}
+
 // Draw says what becomes of requests. It is called with a lock held.
 func (r *Replicas) Draw(fate func(Copied) Fate) {
 	r.mu.Lock()
