@@ -124,6 +124,14 @@ func (r *Replicas) Elect(key string, n *Node) {
 	r.lead[id] = l
 }
 
+// Leader is the node that leads the group of a key; "": none does.
+func (r *Replicas) Leader(key string) string {
+	id := r.GroupOf(key).ID
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lead[id].Node
+}
+
 // Draw says what becomes of requests. It is called with a lock held.
 func (r *Replicas) Draw(fate func(Copied) Fate) {
 	r.mu.Lock()
@@ -150,6 +158,13 @@ func (r *Replicas) Value(key string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.data[key]
+}
+
+// Set gives a key a value.
+func (r *Replicas) Set(key, value string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.data[key] = value
 }
 
 // Clients are how many client ids the nodes have been told.

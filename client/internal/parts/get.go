@@ -218,11 +218,32 @@ func keysOf(key []byte, id layout.UploadID, shards int) (layout.PartKeys, error)
 
 // bounds returns how many shards the server of a key has, and how long values may be.
 func bounds(ctx context.Context, f *route.Router, op string, key []byte) (shards int, most int64, err error) {
-	s, err := f.SessionOf(ctx, op, key)
-	if err != nil {
-		return 0, 0, err
+	var way route.Reroute
+	defer way.End()
+	for {
+		p, err := f.Owner(key)
+		if err != nil {
+			return 0, 0, f.Fail(op, key, err)
+		}
+		l, reach := p.Begin(ctx), p.Session
+		if p.Led() { // any replica knows
+			p.Replica.Hurry(&l, way.Patience())
+			reach = p.Replica.Reach
+		}
+		s, err := reach(&l)
+		if err == nil {
+			return int(s.Welcome.Shards), int64(s.Welcome.MaxValue), nil
+		}
+		if !p.Led() {
+			return 0, 0, p.Fail(op, key, "", err)
+		}
+		err = p.Replica.Fail(op, key, "", err)
+		next := f.Again(ctx, &way, p, key, err)
+		if next == nil {
+			return 0, 0, way.Because(err)
+		}
+		ctx = next
 	}
-	return int(s.Welcome.Shards), int64(s.Welcome.MaxValue), nil
 }
 
 // part appends length bytes of part n, from offset off of it on, to dst, which has room for them. All of

@@ -1,7 +1,8 @@
 // Package peer is one server as a client sees it, over all connections to it: how it is
 // reached and by which fabric (dial.go, race.go, firstdial.go), how the connection comes
 // back (reconnect.go) and moves to a better fabric (improve.go), what keeps it (keeper.go),
-// and the ids of the writes that are under way there (ids.go).
+// the ids of the writes that are under way there (ids.go), and what is different for calls that may go to
+// another replica instead (replica.go).
 //
 // A call takes a session (Peer.Session), uses it, and takes another one if it was lost
 // (Peer.Settle, base.Again). Ask is that loop for a request that changes nothing.
@@ -51,6 +52,7 @@ type Peer struct {
 	n       base.Counts
 	waits   session.Waits
 	IDs     *IDs
+	Replica Replica
 	current atomic.Pointer[session.Session]
 	conn    connector
 	// One call at a time reads the pages of an answer of which the server keeps
@@ -114,7 +116,7 @@ func New(cfg *base.Config, w world.World, node string, dir Directory, client [16
 	}
 	c.IDs = NewIDs(cfg.MaxInflight, cfg.MaxWaiting)
 	c.AdminTurn, c.StatsTurn = turnstile.New(1, cfg.MaxWaiting, base.ErrOverloaded), turnstile.New(1, cfg.MaxWaiting, base.ErrOverloaded)
-	c.conn.c = c
+	c.conn.c, c.Replica.c = c, c
 	c.conn.called = make(chan struct{}, 1)
 	return c
 }
@@ -189,15 +191,6 @@ func (p *Peer) Names() *IDs {
 // memory alone answers nothing, and a call makes one try here before it goes elsewhere.
 func (p *Peer) Led() bool { return p.dir != nil && p.dir.Names() != nil }
 
-// Silence is how long a try at a node that is led may go without a word of it, before the call
-// goes elsewhere; it is never more than a quarter of Config.Timeout. An election takes less.
-const Silence = 500 * time.Millisecond
-
-// Hurry bounds a try at a node that is led: by patience, and by Silence if that is more.
-func (p *Peer) Hurry(l *base.Limit, patience time.Duration) {
-	l.Hurry(max(patience, min(Silence, p.cfg.Timeout/4)))
-}
-
 // GiveUp ends a peer that was never started.
 func (p *Peer) GiveUp() { p.cancel() }
 
@@ -257,21 +250,10 @@ func (p *Peer) Fail(op string, key []byte, server string, err error) error {
 	if e := (*base.Error)(nil); err == nil || errors.As(err, &e) {
 		return err
 	}
-	if err = p.FailTry(op, key, server, err); errors.Is(err, base.ErrTimeout) {
+	if err = p.Replica.Fail(op, key, server, err); errors.Is(err, base.ErrTimeout) {
 		p.n.Timeouts.Add(1)
 	}
 	return err
-}
-
-// FailTry is Fail for one try of a call, which may go on elsewhere.
-func (p *Peer) FailTry(op string, key []byte, server string, err error) error {
-	if e := (*base.Error)(nil); err == nil || errors.As(err, &e) {
-		return err
-	}
-	if !errors.Is(err, base.ErrOutcomeUnknown) && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, base.ErrLate)) {
-		err = base.Because(base.ErrTimeout, err)
-	}
-	return &base.Error{Op: op, Server: server, Node: p.Node, Key: base.QuoteKey(key), Err: err}
 }
 
 // State is how things stand with the server now.

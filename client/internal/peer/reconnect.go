@@ -66,42 +66,6 @@ func (p *Peer) Session(l *base.Limit) (*session.Session, error) {
 	return p.conn.wait(l, false)
 }
 
-// Reach is Session for a call that may go elsewhere: it waits for one attempt to connect, no more.
-func (p *Peer) Reach(l *base.Limit) (*session.Session, error) {
-	if s := p.current.Load(); s != nil && !s.IsDown() {
-		return s, nil
-	}
-	return p.conn.wait(l, true)
-}
-
-// Away reports whether there is no session, and why is more than that none was asked for yet: it was
-// lost, or an attempt has failed or takes long.
-func (p *Peer) Away() bool {
-	if s := p.current.Load(); s != nil {
-		return s.IsDown()
-	}
-	k := &p.conn
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return !k.lost.IsZero() && (k.last != nil || k.lastErr != nil || time.Since(k.lost) > backoffCalls)
-}
-
-// Seek has the peer look for its node as if a call waited, for a while.
-func (p *Peer) Seek() {
-	k := &p.conn
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if s := p.current.Load(); k.closed || s != nil && !s.IsDown() {
-		return
-	}
-	k.sought = time.Now()
-	select {
-	case k.called <- struct{}{}:
-	default:
-	}
-	k.beginLocked()
-}
-
 // wantedLocked reports whether a call waits, or would if it had not gone elsewhere.
 func (k *connector) wantedLocked() bool {
 	return k.waiting > 0 || !k.sought.IsZero() && time.Since(k.sought) < backoffMax

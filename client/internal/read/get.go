@@ -133,9 +133,9 @@ func getChecked(ctx context.Context, c *peer.Peer, op string, key []byte, w *Que
 	}
 	p := c.Begin(ctx)
 	if c.Led() {
-		c.Hurry(&p, w.patience)
+		c.Replica.Hurry(&p, w.patience)
 		server, err := getLed(c, &p, key, w)
-		return c.FailTry(op, key, server, err)
+		return c.Replica.Fail(op, key, server, err)
 	}
 	server, err := getWith(c, &p, key, w)
 	if err != nil {
@@ -152,7 +152,7 @@ func getLed(c *peer.Peer, p *base.Limit, key []byte, w *Query) (server string, e
 		begun = time.Now()
 	}
 	w.tried = true
-	s, err := c.Reach(p)
+	s, err := c.Replica.Reach(p)
 	if err != nil {
 		return "", err
 	}

@@ -135,7 +135,7 @@ func getRest(ctx context.Context, c *peer.Peer, keys [][]byte, results []base.Re
 			for i := range next {
 				r := &results[i]
 				if e := gone.Load(); e != nil {
-					r.Err = c.FailTry("get", keys[i], e.Server, e.Err)
+					r.Err = c.Replica.Fail("get", keys[i], e.Server, e.Err)
 					continue
 				}
 				getInto(ctx, c, keys[i], r, patience)

@@ -95,7 +95,7 @@ func (g *group) at(node string) int { return max(slices.Index(g.nodes, node), 0)
 // leads is the peer of the node that is believed to lead, or of another replica if that is away.
 func (g *group) leads() *peer.Peer {
 	i := g.at(g.seat.Load().node)
-	if g.peers[i].Away() && g.near(i) != i {
+	if g.peers[i].Replica.Away() && g.near(i) != i {
 		g.leave(g.nodes[i], 0)
 		i = g.at(g.seat.Load().node)
 	}
@@ -106,7 +106,7 @@ func (g *group) leads() *peer.Peer {
 // near is the next replica behind i that is not away; i if there is none.
 func (g *group) near(i int) int {
 	for n := 1; n < len(g.nodes); n++ {
-		if j := (i + n) % len(g.nodes); !g.peers[j].Away() {
+		if j := (i + n) % len(g.nodes); !g.peers[j].Replica.Away() {
 			return j
 		}
 	}
@@ -139,8 +139,8 @@ func (g *group) told(by string, said *session.NotLeader) bool {
 		return false
 	}
 	named := slices.Index(g.nodes, said.Leader)
-	if named >= 0 && said.Leader != by && g.peers[named].Away() {
-		g.peers[named].Seek()
+	if named >= 0 && said.Leader != by && g.peers[named].Replica.Away() {
+		g.peers[named].Replica.Seek()
 		named = -1
 	}
 	for {
@@ -174,8 +174,7 @@ var ErrPutOff = errors.New("the try was put off")
 
 // heed learns of a call for key that has failed at a peer with err, nil if it came to none,
 // and says what becomes of it.
-func (r *Router) heed(ctx context.Context, p *peer.Peer, key []byte, err error) step {
-	t := r.table.Load()
+func (t *table) heed(ctx context.Context, p *peer.Peer, key []byte, err error) step {
 	if t.led == nil || p == nil {
 		return stepMap
 	}
@@ -216,56 +215,26 @@ func OfNode(err error) bool {
 	return false
 }
 
-// onward is Again for a call that goes on among the replicas of its group.
-func (r *Router) onward(ctx context.Context, way *Reroute, next step, silent bool) context.Context {
-	if way.over = ctx.Err(); way.over != nil {
+// onward is Router.Again for a call that goes on among the replicas of its group.
+func (r *Reroute) onward(ctx context.Context, timeout time.Duration, next step, silent bool) context.Context {
+	if r.over = ctx.Err(); r.over != nil {
 		return nil
 	}
-	ctx = way.bound(ctx, r.cfg.Timeout)
-	way.led = true
+	ctx = r.bound(ctx, timeout)
+	r.led = true
 	if silent { // the leader may be slow: it has more time when it is asked again
-		way.patience = 2 * max(way.patience, min(peer.Silence, r.cfg.Timeout/4))
+		r.patience = 2 * max(r.patience, min(peer.Silence, timeout/4))
 	}
-	if next == stepLed && way.followed < maxReroutes {
-		way.followed++
+	if next == stepLed && r.followed < maxReroutes {
+		r.followed++
 		return ctx
 	}
-	way.rest = min(max(2*way.rest, leaderRestFirst), leaderRestMost)
-	if !base.Pause(ctx, way.rest) {
-		way.over = ctx.Err()
+	r.rest = min(max(2*r.rest, leaderRestFirst), leaderRestMost)
+	if !base.Pause(ctx, r.rest) {
+		r.over = ctx.Err()
 		return nil
 	}
 	return ctx
-}
-
-// SessionOf returns a session with a node that has the shard of key. It fails as a call for the key.
-func (r *Router) SessionOf(ctx context.Context, op string, key []byte) (*session.Session, error) {
-	var way Reroute
-	defer way.End()
-	for {
-		p, err := r.Owner(key)
-		if err != nil {
-			return nil, r.Fail(op, key, err)
-		}
-		l, reach := p.Begin(ctx), p.Session
-		if p.Led() {
-			p.Hurry(&l, way.Patience())
-			reach = p.Reach
-		}
-		s, err := reach(&l)
-		if err == nil {
-			return s, nil
-		}
-		if !p.Led() {
-			return nil, p.Fail(op, key, "", err)
-		}
-		err = p.FailTry(op, key, "", err)
-		next := r.Again(ctx, &way, p, key, err)
-		if next == nil {
-			return nil, way.Because(err)
-		}
-		ctx = next
-	}
 }
 
 // unled is why a call has failed whose time was over while it looked for a leader: why is of

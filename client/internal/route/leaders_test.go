@@ -61,7 +61,7 @@ func (b *believer) says(by, key, leader string, term uint64) step {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return b.heed(b.t.Context(), p, []byte(key), &session.NotLeader{Group: b.GroupOf(key).ID, Term: term, Leader: leader})
+	return b.table.Load().heed(b.t.Context(), p, []byte(key), &session.NotLeader{Group: b.GroupOf(key).ID, Term: term, Leader: leader})
 }
 
 // TestWhoIsBelieved: the first replica is, until another is named in a higher term.
@@ -106,7 +106,7 @@ func TestWhoIsBelieved(t *testing.T) {
 		}
 		// What is said of another group is of no use.
 		p, _ := b.Router.Peer(n1)
-		steps("another group", b.heed(t.Context(), p, []byte(key), &session.NotLeader{Group: 77, Term: 99, Leader: n2}), stepRest)
+		steps("another group", b.table.Load().heed(t.Context(), p, []byte(key), &session.NotLeader{Group: 77, Term: 99, Leader: n2}), stepRest)
 		if h := b.seat(key).seat.Load(); h.term != 9 || h.node != n2 || h.told {
 			t.Errorf("%+v", h)
 		}
@@ -152,7 +152,7 @@ func TestWhatIsHeeded(t *testing.T) {
 		} {
 			b.seat("k").seat.Store(&leader{node: at[1].ID, term: 5, told: true})
 			p, _ := b.Router.Peer(at[1].ID)
-			if got := b.heed(c.ctx, p, []byte("k"), c.err); got != c.want {
+			if got := b.table.Load().heed(c.ctx, p, []byte("k"), c.err); got != c.want {
 				t.Errorf("%v: step %d, want %d", c.err, got, c.want)
 			}
 			h := b.seat("k").seat.Load()
@@ -160,7 +160,7 @@ func TestWhatIsHeeded(t *testing.T) {
 				t.Errorf("%v: %+v", c.err, h)
 			}
 			// A node that is not believed to lead any more changes nothing.
-			if b.seat("k").seat.Store(&leader{node: at[0].ID}); b.heed(c.ctx, p, []byte("k"), c.err) == c.want && b.seat("k").seat.Load().node != at[0].ID {
+			if b.seat("k").seat.Store(&leader{node: at[0].ID}); b.table.Load().heed(c.ctx, p, []byte("k"), c.err) == c.want && b.seat("k").seat.Load().node != at[0].ID {
 				t.Errorf("%v of another node: %+v", c.err, b.seat("k").seat.Load())
 			}
 		}
@@ -247,7 +247,7 @@ func TestAwayIsNotFollowed(t *testing.T) {
 		b.is("all are there", "k", at[0].ID)
 		b.Stop(at[0])
 		synctest.Wait()
-		if !p0.Away() {
+		if !p0.Replica.Away() {
 			t.Error("it is not away")
 		}
 		b.is("it is away", "k", at[1].ID)
@@ -260,12 +260,12 @@ func TestAwayIsNotFollowed(t *testing.T) {
 		time.Sleep(40 * time.Second)
 		b.Start(at[0])
 		time.Sleep(5 * time.Second)
-		if !p0.Away() {
+		if !p0.Replica.Away() {
 			t.Error("it was looked for")
 		}
 		b.says(at[2].ID, "k", at[0].ID, 6)
 		time.Sleep(150 * time.Millisecond)
-		if p0.Away() {
+		if p0.Replica.Away() {
 			t.Error("it was not looked for")
 		}
 		b.says(at[1].ID, "k", at[0].ID, 6)
@@ -280,7 +280,7 @@ func TestAwayIsNotFollowed(t *testing.T) {
 		for range 3 {
 			p, _ := b.Owner([]byte("k"))
 			seen[p.Node] = true
-			b.heed(t.Context(), p, []byte("k"), base.ErrUnavailable)
+			b.table.Load().heed(t.Context(), p, []byte("k"), base.ErrUnavailable)
 		}
 		if len(seen) != 3 {
 			t.Errorf("asked %v", seen)
@@ -300,7 +300,7 @@ func TestSeekRests(t *testing.T) {
 		p, _ := b.Router.Peer(at[2].ID)
 		b.Router.ways[at[2].ID] = []string{at[2].Addr}
 		for range 600 { // longer than an idle connector looks
-			p.Seek()
+			p.Replica.Seek()
 			time.Sleep(100 * time.Millisecond)
 		}
 		if n := at[2].Dials.Load(); n < 300 || n > 1500 {

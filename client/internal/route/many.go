@@ -55,11 +55,11 @@ func (r *Router) Many(ctx context.Context, op string, n int, key func(int) []byt
 		} else {
 			spread(parts, func(p *peer.Peer, which []int) { do(ctx, p, which, way.Patience()) })
 		}
-		again, step, why := r.failed(ctx, left, parts, key, err)
+		again, step, why := r.table.Load().failed(ctx, left, parts, key, err)
 		if why == nil {
 			return
 		}
-		next := r.again(ctx, &way, step, why)
+		next := way.again(ctx, r, step, why)
 		if next == nil {
 			for _, i := range again {
 				*err(i) = way.Because(*err(i))
@@ -75,8 +75,8 @@ func (r *Router) Many(ctx context.Context, op string, n int, key func(int) []byt
 
 // failed returns which of the calls may be made again elsewhere, in order, what is to be done
 // before, and the error of one for which that is.
-func (r *Router) failed(ctx context.Context, left []int, parts map[*peer.Peer][]int, key func(int) []byte, err func(int) *error) (again []int, next step, why error) {
-	if r.table.Load().led == nil || parts == nil {
+func (t *table) failed(ctx context.Context, left []int, parts map[*peer.Peer][]int, key func(int) []byte, err func(int) *error) (again []int, next step, why error) {
+	if t.led == nil || parts == nil {
 		for _, i := range left {
 			if elsewhere(*err(i)) {
 				again, next, why = append(again, i), stepMap, *err(i)
@@ -91,7 +91,7 @@ func (r *Router) failed(ctx context.Context, left []int, parts map[*peer.Peer][]
 			if e == nil || errors.Is(e, base.ErrNotFound) {
 				continue
 			}
-			what := r.heed(ctx, p, key(i), e)
+			what := t.heed(ctx, p, key(i), e)
 			if what == stepOver || what == stepMap && !elsewhere(e) {
 				continue
 			}

@@ -92,62 +92,63 @@ func (r *Router) Again(ctx context.Context, way *Reroute, p *peer.Peer, key []by
 	if r.Only() != nil { // there is nowhere else
 		return nil
 	}
-	next := r.again(ctx, way, r.heed(ctx, p, key, err), err)
+	next := way.again(ctx, r, r.table.Load().heed(ctx, p, key, err), err)
 	if next == nil && p != nil && p.Led() && errors.Is(way.over, context.DeadlineExceeded) {
 		p.Counts().Timeouts.Add(1) // of the call, not of each try
 	}
 	return next
 }
 
-// again is Again for a call of which is known what becomes of it.
-func (r *Router) again(ctx context.Context, way *Reroute, next step, err error) context.Context {
+// again is Router.Again for a call of which is known what becomes of it.
+func (r *Reroute) again(ctx context.Context, f *Router, next step, err error) context.Context {
 	switch next {
 	case stepOver:
 		return nil
 	case stepRest, stepLed:
-		return r.onward(ctx, way, next, base.TimeOver(err))
+		return r.onward(ctx, f.cfg.Timeout, next, base.TimeOver(err))
 	}
 	moved := (*session.Moved)(nil)
 	switch {
 	case errors.Is(err, base.ErrOutcomeUnknown): // it may have taken effect where it was
 		return nil
 	case errors.As(err, &moved), errors.Is(err, base.ErrNoMap):
-	case errors.Is(err, base.ErrClosed) && r.done.Err() == nil: // the node has left the map
+	case errors.As(err, new(*session.NotLeader)): // of a map that is newer than ours
+	case errors.Is(err, base.ErrClosed) && f.done.Err() == nil: // the node has left the map
 	default:
 		return nil
 	}
-	before := r.table.Load()
+	before := f.table.Load()
 	if before.m != nil {
-		way.n++
+		r.n++
 	}
-	if way.n > maxReroutes {
+	if r.n > maxReroutes {
 		return nil
 	}
-	if way.pause == 0 {
-		way.pause = rerouteFirst
-		ctx = way.bound(ctx, r.cfg.Timeout)
+	if r.pause == 0 {
+		r.pause = rerouteFirst
+		ctx = r.bound(ctx, f.cfg.Timeout)
 	}
-	news := r.Refresh(ctx, moved.Teller())
-	way.away = r.mapAway()
+	news := f.Refresh(ctx, moved.Teller())
+	r.away = f.mapAway()
 	if news != nil && (before.m == nil || ctx.Err() != nil) {
-		way.over = ctx.Err()
+		r.over = ctx.Err()
 		return nil
 	}
-	after := r.table.Load()
+	after := f.table.Load()
 	switch {
 	case after.m == nil:
 		// No node has a map, and an operator may be about to give them one. The call
 		// waits for that as for a server that is not there yet.
-		tellWaiting(r, way.Because(base.ErrNoMap))
+		tellWaiting(f, r.Because(base.ErrNoMap))
 	case before.m != nil && before.m.Version == after.m.Version:
 		// They do not agree, perhaps for a moment only.
 	default:
 		return ctx
 	}
-	rest := way.pause
-	way.pause = min(2*way.pause, rerouteMost)
+	rest := r.pause
+	r.pause = min(2*r.pause, rerouteMost)
 	if !base.Pause(ctx, rest) {
-		way.over = ctx.Err()
+		r.over = ctx.Err()
 		return nil
 	}
 	return ctx
@@ -270,7 +271,7 @@ func (r *Router) askMapped(ctx context.Context) {
 	var away base.FabricErrors
 	for _, id := range have {
 		part, cancel := context.WithTimeout(ctx, r.cfg.Timeout/askPart)
-		err := meet(part, r, r.newPeer(id, nil))
+		err := meet(part, r, newPeer(r, id, nil))
 		cancel()
 		if r.table.Load().m != nil {
 			return

@@ -211,7 +211,7 @@ func (r *Router) addPeerLocked(node string) *peer.Peer {
 	old := r.table.Load()
 	t := *old
 	t.peers = maps.Clone(old.peers)
-	p := r.newPeer(node, old.m)
+	p := newPeer(r, node, old.m)
 	t.peers[node] = p
 	r.table.Store(&t)
 	return p
@@ -220,7 +220,7 @@ func (r *Router) addPeerLocked(node string) *peer.Peer {
 // newPeer makes a peer that is asleep, for use by the map. Where shards have no replicas its
 // names are its own: one for a node that has come back begins to count anew, so it is another client to
 // it. While there is no map, there may be one with replicas soon.
-func (r *Router) newPeer(node string, m *cluster.Map) *peer.Peer {
+func newPeer(r *Router, node string, m *cluster.Map) *peer.Peer {
 	client := r.client
 	if m != nil && m.Replication == nil {
 		crand.Read(client[:])
@@ -266,7 +266,7 @@ func (r *Router) installLocked(m *cluster.Map) {
 			p = nil
 		}
 		if p == nil {
-			p = r.newPeer(n.ID, m)
+			p = newPeer(r, n.ID, m)
 		}
 		t.peers[n.ID] = p
 	}

@@ -40,6 +40,9 @@ func (r Reply) Check(want wire.Type) (Reply, error) {
 		r.Done()
 		return Reply{}, err
 	}
+	if s := r.slot.s; want != wire.TypePing.Reply() {
+		s.answered.Store(s.Clock.Coarse())
+	}
 	if err := wire.ReplyError(r.h, r.Body); err != nil {
 		if r.h.Status == wire.StatusClosing {
 			r.slot.s.Owner.Retire(r.slot.s)

@@ -93,6 +93,7 @@ type link struct {
 	wantCredits atomic.Bool  // calls wait for credits: tell the server
 	pinged      atomic.Int64 // coarse time of the last Ping
 	heard       atomic.Int64 // coarse time of the last message from the server
+	answered    atomic.Int64 // coarse time of the last reply that a caller took, Pings aside
 	sentAt      atomic.Int64 // coarse time of the last request
 	askedAt     atomic.Int64 // likewise, Pings aside
 
@@ -389,8 +390,8 @@ func (s *Session) Announce() {
 // does itself (readDirect).
 func (l *link) Mapped() bool { return l.direct != nil }
 
-// Quiet is how long the server has said nothing.
-func (s *Session) Quiet() time.Duration { return time.Duration(s.Clock.Coarse() - s.heard.Load()) }
+// Quiet is how long the server has answered no request, Pings aside.
+func (l *link) Quiet() time.Duration { return time.Duration(l.clock.Coarse() - l.answered.Load()) }
 
 // View is the view in force.
 func (l *sight) View() *View { return l.view.Load() }

@@ -220,7 +220,7 @@ func (a *Asyncs) again(c *peer.Peer, p *Pending) {
 func (a *Asyncs) onward(c *peer.Peer, p *Pending, server string, err error) {
 	ctx, cancel := p.limit.Bounded()
 	defer cancel()
-	a.moved(ctx, p, c, c.FailTry("put", p.w.Key, server, p.w.tried(err)))
+	a.moved(ctx, p, c, c.Replica.Fail("put", p.w.Key, server, p.w.tried(err)))
 }
 
 // moved ends a put that has failed with err at a peer, or carries it out at another node that the map

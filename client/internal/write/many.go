@@ -82,7 +82,7 @@ func (m *multiPut) failAll(which []int, i int) {
 // fail makes the error of a put, or of a try at a replica.
 func (m *multiPut) fail(key []byte, server string, err error) error {
 	if m.c.Led() {
-		return m.c.FailTry("put", key, server, err)
+		return m.c.Replica.Fail("put", key, server, err)
 	}
 	return m.c.Fail("put", key, server, err)
 }
@@ -202,7 +202,7 @@ func (m *multiPut) finishOldest() {
 	if state != writeDone && u.w.isShared(m.c) && !errors.Is(err, base.ErrOverloaded) {
 		state.count(m.c)
 		m.kept(u.i, &u.w)
-		m.errs[u.i] = m.c.FailTry("put", u.w.Key, u.s.Addr, u.w.tried(err))
+		m.errs[u.i] = m.c.Replica.Fail("put", u.w.Key, u.s.Addr, u.w.tried(err))
 		return
 	}
 	switch state {

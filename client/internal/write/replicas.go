@@ -36,14 +36,14 @@ func (w *Write) hurry(c *peer.Peer, p *base.Limit) {
 	if n := time.Duration(len(w.Data)); n > largePace/8 {
 		patience = max(patience, peer.Silence+n*time.Second/largePace)
 	}
-	c.Hurry(p, patience)
+	c.Replica.Hurry(p, patience)
 }
 
 // tryLed sends a write to one replica, and again while that has no room for it. An error is what the
 // try has failed with, and the write keeps its name: elsewhere decides what becomes of it.
 func tryLed(c *peer.Peer, p *base.Limit, w *Write) (server string, err error) {
 	w.hurry(c, p)
-	s, err := c.Reach(p)
+	s, err := c.Replica.Reach(p)
 	if err != nil {
 		return "", err
 	}

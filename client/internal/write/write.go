@@ -147,7 +147,7 @@ func finishWrite(ctx context.Context, c *peer.Peer, op string, w *Write) error {
 		w.Reply = wire.WriteReply{}
 	}
 	if led {
-		return c.FailTry(op, w.Key, server, err)
+		return c.Replica.Fail(op, w.Key, server, err)
 	}
 	return c.Fail(op, w.Key, server, err)
 }
