@@ -147,7 +147,7 @@ func (d *Table) Ordered(id *base.RequestID, shard uint16) {
 		e = st.add(k, id.Owner)
 	} else {
 		st.use(e, id.Owner)
-		if !e.flying {
+		if !e.flying || e.result.seq < id.Seq {
 			e.before = e.result.seq
 		}
 	}
@@ -283,11 +283,17 @@ func (d *Table) Load(shard uint16, k base.SlotKey, r Result) {
 	switch {
 	case e == nil:
 		e = st.add(k, r.owner)
-	case e.result.seq >= r.seq:
+	case e.result.seq > r.seq || e.result.seq == r.seq && !e.flying:
+		if e.flying {
+			e.before = max(e.before, r.seq) // it is known, also when the one on its way turns out void
+		}
 		return
 	default:
 		st.use(e, r.owner)
 	}
+	// An older request of the slot may be on its way here, in another group of replicas whose leader this store was: whatever comes
+	// of that says nothing of this one.
+	e.flying = false
 	e.result, e.shard, e.anyones, e.untold, e.used = r, shard, r.owner == 0, false, d.ticks.Load()
 	d.evicted.Add(st.shrink(e.owner))
 }

@@ -187,3 +187,67 @@ func TestLoadIsUse(t *testing.T) {
 		t.Errorf("%d results remain after twice ForgetAfter, want that of the busy slot", n)
 	}
 }
+
+// TestNewerResultBesideAnOlderWrite: a slot's requests are of keys of several groups. While an older one is on its way here, the newer one's result comes from
+// another replica: a retry of that is told it, whatever has become of the older one by then, or becomes of it afterwards.
+func TestNewerResultBesideAnOlderWrite(t *testing.T) {
+	for name, end := range map[string]func(d *Table, old *base.RequestID){
+		"the older one goes on":    func(*Table, *base.RequestID) {},
+		"the older one is done":    func(d *Table, old *base.RequestID) { d.Published(old, &base.Result{Version: 3}, false) },
+		"the older one never is":   func(d *Table, old *base.RequestID) { d.Void(old) },
+		"it comes again, and goes": func(d *Table, old *base.RequestID) { d.Published(old, &base.Result{}, true); d.Void(old) },
+	} {
+		d := New(100)
+		old, newer := base.RequestID{Seq: 5, Slot: 1}, base.RequestID{Seq: 6, Slot: 1}
+		d.Ordered(&old, 1)
+		d.Load(2, newer.SlotKey(), ResultOf(&newer, &base.Result{Version: 7}))
+		end(d, &old)
+		if again, err := d.Look(&newer); !again || err != nil {
+			t.Errorf("%s: the newer one comes again: %v, %v", name, again, err)
+		}
+		var r base.Result
+		if d.Published(&newer, &r, true); r.Err != nil || r.Version != 7 {
+			t.Errorf("%s: the newer one is told %+v", name, r)
+		}
+		if again, err := d.Look(&old); again || !errors.Is(err, base.ErrOutcomeUnknown) {
+			t.Errorf("%s: a late copy of the older one: %v, %v", name, again, err)
+		}
+	}
+}
+
+// TestVoidBehindAnotherGroups: a newer request of the slot is void while an older one, of another group, is on its way or was done elsewhere: a late copy of the
+// older one is not new.
+func TestVoidBehindAnotherGroups(t *testing.T) {
+	for name, first := range map[string]func(d *Table, old, newer *base.RequestID){
+		"it is on its way here": func(d *Table, old, newer *base.RequestID) { d.Ordered(old, 1); d.Ordered(newer, 2) },
+		"it was done elsewhere": func(d *Table, old, newer *base.RequestID) {
+			d.Ordered(newer, 2)
+			d.Load(1, old.SlotKey(), ResultOf(old, &base.Result{Version: 3}))
+		},
+	} {
+		d := New(100)
+		old, newer := base.RequestID{Seq: 5, Slot: 1}, base.RequestID{Seq: 6, Slot: 1}
+		first(d, &old, &newer)
+		d.Void(&newer)
+		if again, err := d.Look(&newer); again || err != nil {
+			t.Errorf("%s: the void one comes again: %v, %v", name, again, err)
+		}
+		if again, err := d.Look(&old); again || !errors.Is(err, base.ErrOutcomeUnknown) {
+			t.Errorf("%s: a late copy of the older one: %v, %v", name, again, err)
+		}
+	}
+}
+
+// TestResultOfACopyElsewhere: a request is on its way here and was done at another replica: its result is known, and a flight that is void does not take it away.
+func TestResultOfACopyElsewhere(t *testing.T) {
+	d := New(100)
+	id := base.RequestID{Seq: 5, Slot: 1}
+	d.Ordered(&id, 1)
+	d.Load(1, id.SlotKey(), ResultOf(&id, &base.Result{Version: 3}))
+	d.Void(&id)
+	var r base.Result
+	again, err := d.Look(&id)
+	if d.Published(&id, &r, true); !again || err != nil || r.Err != nil || r.Version != 3 {
+		t.Errorf("%v, %v, told %+v", again, err, r)
+	}
+}
