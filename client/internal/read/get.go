@@ -205,7 +205,7 @@ const largeTries = 3
 
 // getOn is one try on one session.
 func getOn(c *peer.Peer, p *base.Limit, s *session.Session, key []byte, w *Query) error {
-	if s.SendOnly {
+	if s.BySend {
 		return BySend(s, p, key, w)
 	}
 	g := getPool.Get().(*attempt)
