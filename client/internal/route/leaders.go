@@ -32,7 +32,7 @@ import (
 //	                     highest one and nobody was told to lead that; so two nodes that
 //	                     name each other are not followed round and round
 //	not believed         a node that names itself, another group, or a node without a replica
-//	not followed         to a node that is away; it is looked for meanwhile (Peer.Seek)
+//	not followed         to a node that is away; it is looked for meanwhile (Replica.Seek)
 
 const (
 	leaderRestFirst = 10 * time.Millisecond
@@ -243,12 +243,12 @@ func unled(why, over error) error {
 	if errors.Is(over, context.Canceled) {
 		return over
 	}
-	// What the last try wraps is not what has happened to the call, so it is there as text.
-	err := fmt.Errorf("%w: no node has answered as the leader of the key's group, the last one said: %v: %w", base.ErrUnavailable, why, base.AsTimeout(over))
-	if errors.Is(why, base.ErrOverloaded) {
-		err = base.Caused(base.ErrOverloaded, err)
+	const text = "no node has answered as the leader of the key's group, at last"
+	if errors.Is(why, base.ErrUnavailable) || errors.Is(why, base.ErrOverloaded) {
+		return fmt.Errorf("%w: %s: %w: %w", base.ErrUnavailable, text, why, base.AsTimeout(over))
 	}
-	return err
+	// That a node does not lead, say, is not what has happened to the call, so it is there as text.
+	return fmt.Errorf("%w: %s: %v: %w", base.ErrUnavailable, text, why, base.AsTimeout(over))
 }
 
 // Names are those of all writes of the client, if shards have replicas; else nil. (peer.Directory)
