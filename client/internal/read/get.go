@@ -164,7 +164,7 @@ func getLed(c *peer.Peer, p *base.Limit, key []byte, w *Query) (server string, e
 		c.Counts().RetryLost.Add(1)
 		c.Settle(p, s)
 	}
-	return s.Addr, base.Plain(err)
+	return s.Addr, route.PutOff(err)
 }
 
 func getWith(c *peer.Peer, p *base.Limit, key []byte, w *Query) (server string, err error) {

@@ -169,8 +169,16 @@ const (
 	stepLed              // to the replica that leads
 )
 
-// ErrPutOff: a try at a replica was not made, and is made with the next ones. It tells nothing of the node.
+// ErrPutOff: a try at a replica was not made, and is made later. It tells nothing of the node.
 var ErrPutOff = errors.New("the try was put off")
+
+// PutOff adds ErrPutOff to the error of a try whose time was over in our own queues.
+func PutOff(err error) error {
+	if base.IsNotSent(err) && base.TimeOver(err) && !errors.Is(err, context.Canceled) {
+		return base.Caused(ErrPutOff, base.Plain(err))
+	}
+	return base.Plain(err)
+}
 
 // heed learns of a call for key that has failed at a peer with err, nil if it came to none,
 // and says what becomes of it.
@@ -189,11 +197,12 @@ func (t *table) heed(ctx context.Context, p *peer.Peer, key []byte, err error) s
 	case errors.As(err, new(*session.Moved)), errors.Is(err, base.ErrNoMap), errors.Is(err, base.ErrClosed):
 		g.leave(p.Node, 0)
 		return stepMap
-	case errors.Is(err, ErrPutOff):
+	case errors.Is(err, ErrPutOff) && !base.TimeOver(err):
 		return stepRest
 	case OfNode(err):
-		// That the caller's own time is over tells nothing of a node that has spoken lately.
-		if s := p.Current(); ctx.Err() == nil || s == nil || s.Quiet() > peer.Silence {
+		// That the caller has little time, or waited here, tells nothing of a node that has answered lately.
+		ours := ctx.Err() != nil || errors.Is(err, ErrPutOff)
+		if s := p.Current(); !ours || s == nil || s.Quiet() > peer.Silence {
 			g.leave(p.Node, 0)
 		}
 		return stepRest
