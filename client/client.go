@@ -34,6 +34,8 @@
 //     the nodes have agreed on; any of them will do for Dial. A node that is away
 //     costs the calls for its own keys alone: they fail with ErrUnavailable, those
 //     with many keys with a *PartialError beside what the others have answered.
+//   - Where shards have replicas, calls go to the one that leads, and wait for another
+//     to lead when it falls. A write is still applied once, whichever replicas it meets.
 //
 // # How it is built
 //

@@ -177,3 +177,30 @@ func TestFleetUnsupportedOfReplicas(t *testing.T) {
 		t.Log(err)
 	})
 }
+
+// A client of one node alone READs nothing there either, if the node has but replicas.
+func TestFleetDirectOfReplicas(t *testing.T) {
+	for _, replicas := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			reads := 0
+			nodes := clienttest.Cluster(t, 1, true)
+			if replicas {
+				r := clienttest.ReplicaCluster(t, 3, 3, 1)
+				r.Set("k", "v")
+				r.Elect("k", r.Nodes[0])
+				nodes = r.Nodes
+			} else {
+				nodes[0].Data["k"] = "v"
+			}
+			nodes[0].OnRead = func(place uint64, dst []byte) {
+				if copy(dst, nodes[0].Mem[place:]); place != layout.BeatOffset {
+					reads++
+				}
+			}
+			c := dialFakes(t, nodes, func(cfg *client.Config) { cfg.Direct = true })
+			if v, err := c.Get(t.Context(), []byte("k")); err != nil || string(v) != "v" || (reads == 0) != replicas {
+				t.Errorf("replicas %v: %q, %v; %d READs", replicas, v, err, reads)
+			}
+		})
+	}
+}

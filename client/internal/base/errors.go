@@ -37,7 +37,8 @@ var (
 	// context.Canceled or context.DeadlineExceeded). For a write that may have
 	// taken effect the error is ErrOutcomeUnknown instead.
 	ErrTimeout = errors.New("no answer in time")
-	// ErrUnavailable: no server could be reached. Nothing was changed.
+	// ErrUnavailable: no server could be reached, or of the replicas of a shard none led until the
+	// time was over. Nothing was changed.
 	ErrUnavailable = errors.New("server is unavailable")
 	// ErrOutcomeUnknown: a write was sent, perhaps several times, and its time
 	// was over before a reply came. It may have taken effect, once, or may still

@@ -17,7 +17,10 @@ import (
 func (p *Peer) admit(l *base.Limit, s *session.Session) error {
 	clustered := s.Welcome.Flags&wire.WelcomeClustered != 0
 	switch {
-	case p.dir == nil && (p.cfg.Direct || !clustered):
+	case p.dir == nil && !clustered:
+		return nil
+	case p.dir == nil && p.cfg.Direct:
+		admitAlone(l, s)
 		return nil
 	case p.dir == nil:
 		return fmt.Errorf("%w: the server at %s has become a node of a cluster: dial again", base.ErrUnavailable, s.Addr)
@@ -39,6 +42,16 @@ func (p *Peer) admit(l *base.Limit, s *session.Session) error {
 	p.dir.Met(n.View.Self, s.Addr)
 	s.Node = n.View.Self
 	return nil
+}
+
+// admitAlone is admit for a node that is asked directly. If it may have replicas alone of what it has, its memory
+// does not say what counts.
+func admitAlone(l *base.Limit, s *session.Session) {
+	ctx, cancel := context.WithTimeout(l.Ctx, Silence)
+	defer cancel()
+	within := s.Clock.Unlimited(ctx)
+	n, err := s.FetchNews(&within)
+	s.BySend = s.SendOnly || err != nil || n.Map == nil || n.Map.Replication != nil
 }
 
 // RefreshNews asks the node what it sees now. An answer that is none of this

@@ -47,7 +47,7 @@ func copyMany(ctx context.Context, s *session.Session, keys [][]byte, results []
 	q := copiesPool.Get().(*copies)
 	for len(which) > 0 {
 		l := &s.Lease
-		if s.SendOnly || s.IsDown() || l.IsLapsed() || ctx.Err() != nil {
+		if s.BySend || s.IsDown() || l.IsLapsed() || ctx.Err() != nil {
 			break // no READ would count
 		}
 		l.Use()

@@ -164,7 +164,7 @@ func getLed(c *peer.Peer, p *base.Limit, key []byte, w *Query) (server string, e
 		c.Counts().RetryLost.Add(1)
 		c.Settle(p, s)
 	}
-	return s.Addr, base.Plain(err)
+	return s.Addr, route.PutOff(err)
 }
 
 func getWith(c *peer.Peer, p *base.Limit, key []byte, w *Query) (server string, err error) {
@@ -205,7 +205,7 @@ const largeTries = 3
 
 // getOn is one try on one session.
 func getOn(c *peer.Peer, p *base.Limit, s *session.Session, key []byte, w *Query) error {
-	if s.SendOnly {
+	if s.BySend {
 		return BySend(s, p, key, w)
 	}
 	g := getPool.Get().(*attempt)

@@ -55,7 +55,7 @@ func getGroup(c *peer.Peer, p *base.Limit, keys [][]byte, results []base.Result,
 	if err != nil {
 		return which, false, err
 	}
-	if s.SendOnly || s.Lease.IsLapsed() {
+	if s.BySend || s.Lease.IsLapsed() {
 		return which, false, nil
 	}
 	s.Lease.Use()

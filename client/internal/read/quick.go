@@ -55,7 +55,7 @@ func newQuick() *quick {
 // getQuickly answers a get by one READ, if that is all it takes.
 func getQuickly(ctx context.Context, s *session.Session, key []byte, w *Query) bool {
 	l := &s.Lease
-	if s.SendOnly || l.IsDue() || l.IsLapsed() || ctx.Err() != nil {
+	if s.BySend || l.IsDue() || l.IsLapsed() || ctx.Err() != nil {
 		return false // a READ of the beat is due, or no READ would count
 	}
 	l.Use()

@@ -32,7 +32,7 @@ import (
 //	                     highest one and nobody was told to lead that; so two nodes that
 //	                     name each other are not followed round and round
 //	not believed         a node that names itself, another group, or a node without a replica
-//	not followed         to a node that is away; it is looked for meanwhile (Peer.Seek)
+//	not followed         to a node that is away; it is looked for meanwhile (Replica.Seek)
 
 const (
 	leaderRestFirst = 10 * time.Millisecond
@@ -169,8 +169,16 @@ const (
 	stepLed              // to the replica that leads
 )
 
-// ErrPutOff: a try at a replica was not made, and is made with the next ones. It tells nothing of the node.
+// ErrPutOff: a try at a replica was not made, and is made later. It tells nothing of the node.
 var ErrPutOff = errors.New("the try was put off")
+
+// PutOff adds ErrPutOff to the error of a try whose time was over in our own queues.
+func PutOff(err error) error {
+	if base.IsNotSent(err) && base.TimeOver(err) && !errors.Is(err, context.Canceled) {
+		return base.Caused(ErrPutOff, base.Plain(err))
+	}
+	return base.Plain(err)
+}
 
 // heed learns of a call for key that has failed at a peer with err, nil if it came to none,
 // and says what becomes of it.
@@ -189,11 +197,12 @@ func (t *table) heed(ctx context.Context, p *peer.Peer, key []byte, err error) s
 	case errors.As(err, new(*session.Moved)), errors.Is(err, base.ErrNoMap), errors.Is(err, base.ErrClosed):
 		g.leave(p.Node, 0)
 		return stepMap
-	case errors.Is(err, ErrPutOff):
+	case errors.Is(err, ErrPutOff) && !base.TimeOver(err):
 		return stepRest
 	case OfNode(err):
-		// That the caller's own time is over tells nothing of a node that has spoken lately.
-		if s := p.Current(); ctx.Err() == nil || s == nil || s.Quiet() > peer.Silence {
+		// That the caller has little time, or waited here, tells nothing of a node that has answered lately.
+		ours := ctx.Err() != nil || errors.Is(err, ErrPutOff)
+		if s := p.Current(); !ours || s == nil || s.Quiet() > peer.Silence {
 			g.leave(p.Node, 0)
 		}
 		return stepRest
@@ -243,12 +252,12 @@ func unled(why, over error) error {
 	if errors.Is(over, context.Canceled) {
 		return over
 	}
-	// What the last try wraps is not what has happened to the call, so it is there as text.
-	err := fmt.Errorf("%w: no node has answered as the leader of the key's group, the last one said: %v: %w", base.ErrUnavailable, why, base.AsTimeout(over))
-	if errors.Is(why, base.ErrOverloaded) {
-		err = base.Caused(base.ErrOverloaded, err)
+	const text = "no node has answered as the leader of the key's group, at last"
+	if errors.Is(why, base.ErrUnavailable) || errors.Is(why, base.ErrOverloaded) {
+		return fmt.Errorf("%w: %s: %w: %w", base.ErrUnavailable, text, why, base.AsTimeout(over))
 	}
-	return err
+	// That a node does not lead, say, is not what has happened to the call, so it is there as text.
+	return fmt.Errorf("%w: %s: %v: %w", base.ErrUnavailable, text, why, base.AsTimeout(over))
 }
 
 // Names are those of all writes of the client, if shards have replicas; else nil. (peer.Directory)

@@ -338,3 +338,32 @@ func TestLiars(t *testing.T) {
 		t.Log(err)
 	})
 }
+
+// TestUnled: what an error says that has looked for a leader in vain, and what it is none of.
+func TestUnled(t *testing.T) {
+	over := context.DeadlineExceeded
+	for _, c := range []struct {
+		why     error
+		is, not []error
+	}{
+		{&session.NotLeader{Group: 3}, nil, []error{base.ErrMoved}},
+		{base.ErrLost, nil, []error{base.ErrLost}},
+		{base.Because(base.ErrUnavailable, base.ErrAuth), []error{base.ErrAuth}, nil},
+		{base.Because(base.ErrOverloaded, base.ErrTimeout), []error{base.ErrOverloaded}, nil},
+	} {
+		err := unled(c.why, over)
+		for _, is := range append(c.is, base.ErrUnavailable, base.ErrTimeout, over) {
+			if !errors.Is(err, is) {
+				t.Errorf("%v is no %v", err, is)
+			}
+		}
+		for _, not := range c.not {
+			if errors.Is(err, not) {
+				t.Errorf("%v is %v", err, not)
+			}
+		}
+		if err := unled(c.why, context.Canceled); err != context.Canceled {
+			t.Error(err)
+		}
+	}
+}

@@ -131,6 +131,7 @@ func (s *Session) hello(p *base.Limit, connect, accept []byte) (posted int64, er
 	s.Welcome = w
 	s.Lease.Off = w.Flags&wire.WelcomeLeaseOff != 0
 	s.SendOnly = w.Flags&wire.WelcomeSendOnly != 0
+	s.BySend = s.SendOnly
 	s.Touches.wanted.Store(w.Flags&wire.WelcomeTouches != 0)
 	r.Done()
 	return posted, nil

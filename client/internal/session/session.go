@@ -61,6 +61,7 @@ type Session struct {
 	Born        time.Time
 	version     uint8 // of the messages
 	SendOnly    bool  // no right to READ
+	BySend      bool  // what is READ would not count: gets are requests
 	Incarnation uint64
 	Welcome     wire.Welcome
 	ServerID    string // welcome.ServerID, copied

@@ -101,11 +101,14 @@ func (m *multiPut) write(i int) (w Write, err error) {
 	return w, err
 }
 
-// kept keeps a write that has a name which other replicas know.
+// kept keeps a write that has a name which other replicas know, and ends any other.
 func (m *multiPut) kept(i int, w *Write) {
-	if w.isShared(m.c) {
-		m.keep.put(i, w)
+	if !w.isShared(m.c) {
+		finished(w)
+		return
 	}
+	own := *w
+	m.keep.put(i, &own)
 }
 
 // A multiPut is one call of MultiPut.
@@ -163,11 +166,10 @@ func (m *multiPut) start(i int) bool {
 		m.post()
 	}
 	if sl == nil || sl.Queue(w.encode(s, sl, false)) != nil {
-		if again {
-			m.kept(i, &w)
-		} else {
+		if !again {
 			finished(&w)
 		}
+		m.kept(i, &w)
 		return false
 	}
 	m.last = s

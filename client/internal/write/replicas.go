@@ -85,7 +85,7 @@ func (w *Write) tried(err error) error {
 	if w.sent && errors.Is(err, base.ErrProtocol) { // the node makes no sense; another one may know
 		return base.Because(base.ErrOutcomeUnknown, err)
 	}
-	return base.Plain(err)
+	return route.PutOff(err)
 }
 
 // isForgotten reports whether a replica may not know the outcome any more, and says so.
@@ -139,10 +139,13 @@ func (k *kept) name(p *base.Limit, w *Write) (err error) {
 	within := *p
 	within.Ctx = ctx
 	w.Terms.ID, err = w.names.Take(&within)
-	if w.named = err == nil; !w.named && p.Ctx.Err() == nil && errors.Is(err, context.Canceled) {
+	switch w.named = err == nil; {
+	case w.named:
+		return nil
+	case p.Ctx.Err() == nil && errors.Is(err, context.Canceled):
 		return route.ErrPutOff
 	}
-	return err
+	return route.PutOff(base.NotSent(err))
 }
 
 // hasSome returns a channel that is closed when there are writes.

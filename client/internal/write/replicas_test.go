@@ -421,6 +421,57 @@ func TestManyOverAFall(t *testing.T) {
 	})
 }
 
+// TestOwnQueues: a write that waits here, because others have all names, says nothing of a leader that answers.
+func TestOwnQueues(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			withReplicas(t, 1, func(t *testing.T, r *clienttest.Replicas, rt *route.Router) {
+				at := r.At("k")
+				if err := putTo(t, rt, "other"); err != nil {
+					t.Fatal(err)
+				}
+				r.Draw(nil)
+				var ids []wire.RequestID
+				for id, ok := rt.Names().TryTake(); ok; id, ok = rt.Names().TryTake() {
+					ids = append(ids, id)
+				}
+				stop := make(chan struct{})
+				go func() { // the leader answers gets meanwhile
+					defer close(stop)
+					p, _ := rt.Peer(at[0].ID)
+					for range 16 {
+						time.Sleep(100 * time.Millisecond)
+						l := p.Begin(t.Context())
+						sl, err := p.Current().Open(&l)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						if r, err := sl.Call(&l, wire.AppendExists(sl.Buf[:0], sl.ID(), wire.Key{Key: []byte("other")})); err == nil {
+							r.Done()
+						}
+					}
+					for _, id := range ids {
+						rt.Names().Put(id)
+					}
+				}()
+				if err := way.do(t.Context(), rt, "k"); err != nil {
+					t.Fatal(err)
+				}
+				<-stop
+				for _, c := range r.Copies() {
+					if c.Node != at[0].ID {
+						t.Errorf("another node was asked: %+v", c)
+					}
+				}
+				if n := r.Done("k"); n != 1 {
+					t.Errorf("it took effect %d times", n)
+				}
+			})
+		})
+	}
+}
+
 // TestAsyncOverAFall: so do puts that nobody waits for, in the order of each key.
 func TestAsyncOverAFall(t *testing.T) {
 	withReplicas(t, 1, func(t *testing.T, r *clienttest.Replicas, rt *route.Router) {
