@@ -68,8 +68,8 @@ type Config struct {
 	// taken only by programs that use it. Default 2,000,000; -1 turns the cache off.
 	CacheEntries int
 	// MaxInflight bounds requests by SEND under way at a time, and writes, those
-	// that wait to be sent again included; the server may grant less. Default 64,
-	// at most 1,024.
+	// that wait to be sent again included; the server may grant less. In a cluster it is
+	// for each node; of writes where there are replicas, for each group. Default 64, at most 1,024.
 	MaxInflight int
 	// MaxWaiting bounds calls that wait for their turn to SEND; beyond it they
 	// fail with ErrOverloaded. Default 65,536.

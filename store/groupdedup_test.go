@@ -114,3 +114,43 @@ func TestForgottenResultAfterAdoption(t *testing.T) {
 		t.Error("at the one that has adopted its state a retry of a request that was applied is a new one")
 	}
 }
+
+// TestRetryAfterAdoption: whoever adopts the state of a leader that has forgotten nothing knows as much as that one: a retry of what was never applied is a new
+// request, and one of what was is told the result. If not, no write whose first copy went to another replica could be done for a minute.
+func TestRetryAfterAdoption(t *testing.T) {
+	from := openWith(t, alone(memFS()), aGroup(7, 0))
+	from.leads(0)
+	done := RequestID{Client: [16]byte{0, 1}, Seq: 1}
+	if err := from.Do(t.Context(), &Write{Op: Op{Kind: OpIncrement, Shard: 0, Key: []byte("n"), Delta: 1, ID: done}}); err != nil {
+		t.Fatal(err)
+	}
+	from.checkpoint()
+	snap, err := (&machine{from.groups.of[0].Load(), from.Store}).Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer snap.Close()
+	g := aGroup(7, 0)
+	g.Founders.Voters = nil
+	n := openWith(t, alone(memFS()), g)
+	n.fill()
+	m := &machine{n.groups.of[0].Load(), n.Store}
+	got, err := m.Receive(t.Context(), snap.State(), snap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Adopt(got); err != nil {
+		t.Fatal(err)
+	}
+	never := RequestID{Client: [16]byte{0, 2}, Seq: 1, Age: time.Second}
+	if again, err := n.dedup.Look(&never); again || err != nil {
+		t.Errorf("a retry of what was never applied: %v, %v", again, err)
+	}
+	done.Age = time.Second
+	if again, err := n.dedup.Look(&done); !again || err != nil {
+		t.Errorf("a retry of what was: %v, %v", again, err)
+	}
+	if n.disk.Short() {
+		t.Error("its disk says that results were forgotten early")
+	}
+}

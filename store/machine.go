@@ -53,17 +53,19 @@ func (s *sentImage) Close() error { return errors.Join(s.Reader.Close(), s.snap.
 
 func (m *machine) Snapshot(context.Context) (consensus.Snapshot, error) {
 	snap := m.s.disk.Snapshot()
+	isShort := m.s.dedup.Short() // behind the snapshot: what is forgotten from now on the entries behind it tell of
 	state, err := checkpoint.StateOf(snap, m.group)
 	if err != nil {
 		return nil, errors.Join(err, snap.Close())
 	}
-	return &sentImage{image.NewReader(snap, &state), snap, state.State}, nil
+	return &sentImage{image.NewReader(snap, &state, isShort), snap, state.State}, nil
 }
 
 // A receivedImage is a snapshot in tables that the base does not have.
 type receivedImage struct {
 	in    *tables.Tables
 	state entry.State
+	short bool // results of requests are missing
 }
 
 func (r *receivedImage) State() consensus.State { return r.state.State }
@@ -78,20 +80,20 @@ func (m *machine) Receive(ctx context.Context, head consensus.State, from io.Rea
 	if err != nil {
 		return nil, err
 	}
-	state, err := m.load(ctx, in, from)
+	state, isShort, err := m.load(ctx, in, from)
 	if err == nil && !same(&state.State, &head) {
 		err = fmt.Errorf("%w: it is of entry %d of term %d, and was said to be of entry %d of term %d", image.ErrImage, state.Applied, state.Term, head.Applied, head.Term)
 	}
 	if err != nil {
 		return nil, errors.Join(err, in.Abort())
 	}
-	return &receivedImage{in, state}, nil
+	return &receivedImage{in, state, isShort}, nil
 }
 
 // load writes what comes into tables.
-func (m *machine) load(ctx context.Context, in *tables.Tables, from io.Reader) (entry.State, error) {
+func (m *machine) load(ctx context.Context, in *tables.Tables, from io.Reader) (entry.State, bool, error) {
 	to := image.NewReplacement(in, m.found.Shards)
-	state, err := image.Load(ctx, &admitted{Reader: from, disk: m.s.disk}, m.found.Shards, to)
+	state, isShort, err := image.Load(ctx, &admitted{Reader: from, disk: m.s.disk}, m.found.Shards, to)
 	if err == nil {
 		err = to.End()
 	}
@@ -101,7 +103,7 @@ func (m *machine) load(ctx context.Context, in *tables.Tables, from io.Reader) (
 	if err == nil {
 		err = in.Ready(ctx)
 	}
-	return state, err
+	return state, isShort, err
 }
 
 // An admitted reads what comes as long as the disk has room for it: what is left is the log's and the base's.
@@ -157,9 +159,10 @@ func (m *machine) Adopt(r consensus.Received) error {
 	for _, id := range m.found.Shards {
 		m.s.shards[id].Clear()
 	}
-	// Whoever had the state may have forgotten results before their time (R4).
-	m.s.dedup.WasShort()
-	noteShort(m.s)
+	if got.short { // a retry of what was forgotten must not be taken for new (R4)
+		m.s.dedup.WasShort()
+		noteShort(m.s)
+	}
 	err := m.s.ckpt.Replace(m.s.groups.ctx, m.group, got.state, func() error {
 		// What the tables have to wait for comes before the locks.
 		if err := got.in.Ready(m.s.groups.ctx); err != nil {

@@ -20,8 +20,8 @@ import (
 // and answers a copy with the result of the first one.
 //
 // In a cluster with replicas a write may have to be sent to another node than its first copy,
-// and is known there by the same name. So there client id and slots are those of the whole
-// client (Directory.Names); elsewhere each peer has its own.
+// and is known there by the same name. So there the client id is that of the whole client, and
+// slots are those of a group of replicas (Directory.Names); elsewhere each peer has its own.
 //
 // A slot is one write's from before its first copy is sent until its call
 // returns. So a server that sees a higher seq knows that no call waits for the
@@ -38,17 +38,18 @@ import (
 // Safe for concurrent use. No lock is taken while mu is held.
 type IDs struct {
 	turns *turnstile.Turnstile // free slots
+	first uint16
 
 	mu   sync.Mutex
 	free []uint16 // a stack
-	seqs []uint64 // by slot: the last one used
+	seqs []uint64 // by slot, from first on: the last one used
 }
 
-// NewIDs makes names with so many slots, for which at most maxWaiting calls wait.
-func NewIDs(slots, maxWaiting int) *IDs {
-	ids := &IDs{turns: turnstile.New(slots, maxWaiting, base.ErrOverloaded), seqs: make([]uint64, slots)}
+// NewIDs makes names with so many slots, from first on, for which at most maxWaiting calls wait.
+func NewIDs(first, slots, maxWaiting int) *IDs {
+	ids := &IDs{turns: turnstile.New(slots, maxWaiting, base.ErrOverloaded), first: uint16(first), seqs: make([]uint64, slots)}
 	for i := range slots {
-		ids.free = append(ids.free, uint16(slots-1-i))
+		ids.free = append(ids.free, uint16(first+slots-1-i))
 	}
 	return ids
 }
@@ -74,16 +75,16 @@ func (ids *IDs) taken() wire.RequestID {
 	defer ids.mu.Unlock()
 	slot := ids.free[len(ids.free)-1]
 	ids.free = ids.free[:len(ids.free)-1]
-	ids.seqs[slot]++
-	return wire.RequestID{Slot: slot, Seq: ids.seqs[slot]}
+	ids.seqs[slot-ids.first]++
+	return wire.RequestID{Slot: slot, Seq: ids.seqs[slot-ids.first]}
 }
 
 // Next is another seq of a slot that is taken.
 func (ids *IDs) Next(slot uint16) uint64 {
 	ids.mu.Lock()
 	defer ids.mu.Unlock()
-	ids.seqs[slot]++
-	return ids.seqs[slot]
+	ids.seqs[slot-ids.first]++
+	return ids.seqs[slot-ids.first]
 }
 
 // Put gives a slot back: no copy of its request will be sent any more.

@@ -79,8 +79,10 @@ type Directory interface {
 	Unreachable(node string)
 	// Owns reports whether the node alone has the shard of key, by the map in force.
 	Owns(node string, key []byte) bool
-	// Names are those of all writes of the client, if by the map in force shards have replicas; else nil.
-	Names() *IDs
+	// Led reports whether by the map in force shards have replicas.
+	Led() bool
+	// Names are those of all writes to the group of a key, if by the map in force shards have replicas; else nil.
+	Names(key []byte) *IDs
 }
 
 // servers is where the peer's server may listen, host:port.
@@ -114,7 +116,7 @@ func New(cfg *base.Config, w world.World, node string, dir Directory, client [16
 		Config: cfg, Clock: &c.Clock, Counts: &c.n, Waits: &c.waits, Devices: c.Devices, Owner: c, Log: cfg.Logger,
 		Name: []byte(clientName()), World: w, ClientID: client,
 	}
-	c.IDs = NewIDs(cfg.MaxInflight, cfg.MaxWaiting)
+	c.IDs = NewIDs(0, cfg.MaxInflight, cfg.MaxWaiting)
 	c.AdminTurn, c.StatsTurn = turnstile.New(1, cfg.MaxWaiting, base.ErrOverloaded), turnstile.New(1, cfg.MaxWaiting, base.ErrOverloaded)
 	c.conn.c, c.Replica.c = c, c
 	c.conn.called = make(chan struct{}, 1)
@@ -177,10 +179,10 @@ func (p *Peer) Config() *base.Config { return p.cfg }
 // ClientID is the client that its server knows it as.
 func (p *Peer) ClientID() [16]byte { return p.options.ClientID }
 
-// Names are those of the writes that are made at the server.
-func (p *Peer) Names() *IDs {
+// Names are those of the writes of a key that are made at the server.
+func (p *Peer) Names(key []byte) *IDs {
 	if p.dir != nil {
-		if ids := p.dir.Names(); ids != nil {
+		if ids := p.dir.Names(key); ids != nil {
 			return ids
 		}
 	}
@@ -189,7 +191,7 @@ func (p *Peer) Names() *IDs {
 
 // Led reports whether the node has replicas of shards, which another node may lead. Then its
 // memory alone answers nothing, and a call makes one try here before it goes elsewhere.
-func (p *Peer) Led() bool { return p.dir != nil && p.dir.Names() != nil }
+func (p *Peer) Led() bool { return p.dir != nil && p.dir.Led() }
 
 // GiveUp ends a peer that was never started.
 func (p *Peer) GiveUp() { p.cancel() }

@@ -47,8 +47,14 @@ type group struct {
 	seat  *seat        // of all tables that have the group
 }
 
-// A seat is who is believed to lead a group. Any call may replace what is there, by compare and swap.
-type seat struct{ atomic.Pointer[leader] }
+// A seat is who is believed to lead a group, and the names of the writes to it. Any call may replace the belief, by compare and swap.
+//
+// Each group has slots of its own, because its log puts the requests of a slot in order, and no other group's does: else a newer request of
+// the slot, in another group, could be known at a replica before what became of the older one is.
+type seat struct {
+	atomic.Pointer[leader]
+	names *peer.IDs
+}
 
 // A leader is such a belief. It is immutable.
 type leader struct {
@@ -59,7 +65,7 @@ type leader struct {
 
 // groups makes what a table of the map leads by, for each shard; nil for a map without replicas. Of
 // groups that there were before, old, it keeps the seats.
-func groups(m *cluster.Map, peers map[string]*peer.Peer, old []*group) []*group {
+func groups(m *cluster.Map, peers map[string]*peer.Peer, old []*group, cfg *base.Config) []*group {
 	if m == nil || m.Replication == nil {
 		return nil
 	}
@@ -76,7 +82,8 @@ func groups(m *cluster.Map, peers map[string]*peer.Peer, old []*group) []*group 
 			g.nodes, g.peers = append(g.nodes, id), append(g.peers, peers[id])
 		}
 		if g.seat == nil {
-			g.seat = new(seat)
+			slots := min(cfg.MaxInflight, maxSlots/len(list))
+			g.seat = &seat{names: peer.NewIDs(i*slots, slots, cfg.MaxWaiting)}
 			g.seat.Store(&leader{node: g.nodes[0]})
 		}
 		list[i] = g
@@ -260,10 +267,17 @@ func unled(why, over error) error {
 	return fmt.Errorf("%w: %s: %v: %w", base.ErrUnavailable, text, why, base.AsTimeout(over))
 }
 
-// Names are those of all writes of the client, if shards have replicas; else nil. (peer.Directory)
-func (r *Router) Names() *peer.IDs {
-	if r.table.Load().led == nil {
+// Led reports whether shards have replicas. (peer.Directory)
+func (r *Router) Led() bool { return r.table.Load().led != nil }
+
+// Names are those of all writes to the group of a key, if shards have replicas; else nil. (peer.Directory)
+func (r *Router) Names(key []byte) *peer.IDs {
+	led := r.table.Load().led
+	if led == nil {
 		return nil
 	}
-	return r.names
+	return led[cluster.ShardOf(key, len(led))].seat.names
 }
+
+// maxSlots is how many slots the names of a client can have.
+const maxSlots = 1 << 16

@@ -51,8 +51,7 @@ type Router struct {
 	log   *slog.Logger
 	table atomic.Pointer[table] // never nil
 
-	client [16]byte  // random; the peers' that may share names
-	names  *peer.IDs // of writes to shards that have replicas
+	client [16]byte // random; the peers' that may share names
 
 	bufferBytes atomic.Int64 // of all Buffers of the program
 	besideOnce  sync.Once
@@ -91,7 +90,7 @@ func newRouter(cfg *base.Config, w world.World) *Router {
 	f := &Router{
 		cfg: &own, world: w, log: cfg.Logger, lookDue: make(chan struct{}, 1),
 		members: make(map[string]*memberSeen), tellers: make(map[string]teller), ways: make(map[string][]string),
-		leaving: make(map[*peer.Peer]struct{}), names: peer.NewIDs(cfg.MaxInflight, cfg.MaxWaiting),
+		leaving: make(map[*peer.Peer]struct{}),
 	}
 	crand.Read(f.client[:])
 	f.table.Store(&table{peers: map[string]*peer.Peer{}})
@@ -249,7 +248,7 @@ func (r *Router) adopt(p *peer.Peer) {
 	t.peers = maps.Clone(old.peers)
 	t.peers[node] = p
 	if t.m != nil {
-		t.owner, t.led = owners(t.m, t.peers), groups(t.m, t.peers, t.led)
+		t.owner, t.led = owners(t.m, t.peers), groups(t.m, t.peers, t.led, r.cfg)
 	}
 	r.table.Store(&t)
 }
@@ -279,7 +278,7 @@ func (r *Router) installLocked(m *cluster.Map) {
 			t.peers[id] = p // asked for by name: not ours to close
 		}
 	}
-	t.owner, t.led = owners(m, t.peers), groups(m, t.peers, old.led)
+	t.owner, t.led = owners(m, t.peers), groups(m, t.peers, old.led, r.cfg)
 	r.table.Store(t)
 	r.log.Info("shard map", "cluster", m.Name, "version", m.Version, "nodes", len(m.Nodes), "shards", len(m.Owner))
 }

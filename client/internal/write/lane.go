@@ -111,7 +111,7 @@ func fits(s *session.Session, w *Write) bool {
 // start queues a put for the next post of s if it can do so without waiting.
 func (l *lane) start(p *Pending, s *session.Session) bool {
 	w := &p.w
-	w.names = l.c.Names()
+	w.names = l.c.Names(w.anyKey())
 	if w.Terms.ID, w.named = w.names.TryTake(); !w.named {
 		return false
 	}

@@ -108,6 +108,7 @@ func (m *multiPut) kept(i int, w *Write) {
 		return
 	}
 	own := *w
+	own.refused()
 	m.keep.put(i, &own)
 }
 
@@ -152,7 +153,7 @@ func (m *multiPut) start(i int) bool {
 	}
 	again := w.named
 	if !again {
-		w.names = c.Names()
+		w.names = c.Names(w.anyKey())
 		if w.Terms.ID, w.named = w.names.TryTake(); !w.named {
 			return false
 		}
@@ -234,7 +235,7 @@ func (m *multiPut) put(i int) {
 	w, err := m.write(i)
 	if err == nil && m.c.Led() && !w.named {
 		p := m.c.Begin(m.ctx)
-		w.names = m.c.Names()
+		w.names = m.c.Names(w.anyKey())
 		err = m.keep.name(&p, &w)
 	}
 	if err == nil {

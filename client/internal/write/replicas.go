@@ -20,7 +20,7 @@ import (
 //	        └───────── the same request under the same name, at the next replica ◀────────────┘
 //
 // until the caller's time is over. Its age counts from the first copy, at whatever node that
-// was: all peers have one lease clock. The name is one of the whole client (peer.IDs), because a
+// was: all peers have one lease clock. Its slot is one of the group's (peer.IDs), in the whole client, because a
 // slot that two writes to one group had, by two peers, would be one slot to the group.
 
 // largePace is how many bytes of a large write a server READs in a second, at the least: a try has so

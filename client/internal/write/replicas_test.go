@@ -18,6 +18,16 @@ import (
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
+// keyOfGroup is a key of the group at an index.
+func keyOfGroup(m *cluster.Map, group int) []byte {
+	for i := 0; ; i++ {
+		key := fmt.Appendf(nil, "of %d", i)
+		if int(m.Replication.Group[cluster.ShardOf(key, len(m.Owner))]) == group {
+			return key
+		}
+	}
+}
+
 // withReplicas runs f with three nodes that have replicas of all groups, and a router that
 // knows it. Every name must be free when it is done.
 func withReplicas(t *testing.T, groups int, f func(t *testing.T, r *clienttest.Replicas, rt *route.Router)) {
@@ -30,14 +40,21 @@ func withReplicas(t *testing.T, groups int, f func(t *testing.T, r *clienttest.R
 		defer rt.Close()
 		f(t, r, rt)
 		synctest.Wait()
-		free := 0
-		for range cfg.MaxInflight {
-			if _, ok := rt.Names().TryTake(); ok {
-				free++
+		// The slots of each group are free, and no other group has them.
+		m := r.Nodes[0].Map
+		seen, slots := map[uint16]int{}, 0
+		for g := range groups {
+			names := rt.Names(keyOfGroup(m, g))
+			for id, ok := names.TryTake(); ok; id, ok = names.TryTake() {
+				if other, ok := seen[id.Slot]; ok {
+					t.Fatalf("groups %d and %d have slot %d", other, g, id.Slot)
+				}
+				seen[id.Slot] = g
+				slots++
 			}
 		}
-		if free != cfg.MaxInflight {
-			t.Errorf("%d of %d names are free", free, cfg.MaxInflight)
+		if want := groups * cfg.MaxInflight; slots != want {
+			t.Errorf("%d of %d names are free", slots, want)
 		}
 		if n := r.Clients(); n != 1 {
 			t.Errorf("the nodes know %d clients", n)
@@ -279,6 +296,40 @@ func TestAgeOverReplicas(t *testing.T) {
 	})
 }
 
+// TestAgeOfRefusedCopies: copies that replicas have refused did nothing, so the age of the write does not count from them: a replica that knows not all results
+// of before would take it for a retry, and refuse it.
+func TestAgeOfRefusedCopies(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := clienttest.ReplicaCluster(t, 3, 3, 1)
+				cfg := newConfig(r.Nodes[0].Server)
+				cfg.Servers = []string{r.Nodes[0].Addr}
+				clock := clienttest.NewClock()
+				rt := dial(t, cfg, clock)
+				defer rt.Close()
+				at := r.At("k")
+				r.Elect("k", nil)
+				n := 0
+				r.Draw(func(c clienttest.Copied) clienttest.Fate {
+					if n++; n == 3 {
+						clock.Advance(3 * time.Second)
+						go r.Elect("k", at[1])
+					}
+					return clienttest.Fate{}
+				})
+				if err := way.do(t.Context(), rt, "k"); err != nil {
+					t.Fatal(err)
+				}
+				c := r.Copies()
+				if last := c[len(c)-1]; len(c) < 4 || last.Node != at[1].ID || last.ID.AgeMillis != 0 {
+					t.Errorf("%+v", c)
+				}
+			})
+		})
+	}
+}
+
 // TestTooOldForReplicas: what a replica may have forgotten stays unknown, and is not asked for
 // until the caller's time is over.
 func TestTooOldForReplicas(t *testing.T) {
@@ -432,7 +483,8 @@ func TestOwnQueues(t *testing.T) {
 				}
 				r.Draw(nil)
 				var ids []wire.RequestID
-				for id, ok := rt.Names().TryTake(); ok; id, ok = rt.Names().TryTake() {
+				names := rt.Names([]byte("k"))
+				for id, ok := names.TryTake(); ok; id, ok = names.TryTake() {
 					ids = append(ids, id)
 				}
 				stop := make(chan struct{})
@@ -452,7 +504,7 @@ func TestOwnQueues(t *testing.T) {
 						}
 					}
 					for _, id := range ids {
-						rt.Names().Put(id)
+						names.Put(id)
 					}
 				}()
 				if err := way.do(t.Context(), rt, "k"); err != nil {
@@ -529,12 +581,13 @@ func TestHostileReplica(t *testing.T) {
 // TestSharedNames: names are of the whole client where there are replicas, and of each peer where not.
 func TestSharedNames(t *testing.T) {
 	inCluster(t, func(t *testing.T, n1, n2 *clienttest.Node, r *route.Router) {
-		if r.Names() != nil {
+		if r.Led() {
 			t.Error("shared names without replicas")
 		}
 		p1, _ := r.Peer("n1")
 		p2, _ := r.Peer("n2")
-		if p1.Names() == p2.Names() || p1.Names() != p1.IDs || p1.ClientID() == p2.ClientID() || p1.Led() {
+		key := []byte("k")
+		if p1.Names(key) == p2.Names(key) || p1.Names(key) != p1.IDs || p1.ClientID() == p2.ClientID() || p1.Led() {
 			t.Error("peers share names without replicas")
 		}
 		// Such a peer is another client to a node than those with shared names.
@@ -550,7 +603,7 @@ func TestSharedNames(t *testing.T) {
 		r.Install(m)
 		q1, _ := r.Peer("n1")
 		q2, _ := r.Peer("n2")
-		if q1.Names() != r.Names() || q2.Names() != r.Names() || r.Names() == nil || !q1.Led() || q1.ClientID() != q2.ClientID() {
+		if q1.Names(key) != r.Names(key) || q2.Names(key) != r.Names(key) || r.Names(key) == nil || !q1.Led() || q1.ClientID() != q2.ClientID() {
 			t.Error("peers of replicas do not share names")
 		}
 	})

@@ -95,8 +95,9 @@ func elsewhere(ctx context.Context, f *route.Router, op string, w *Write, at *pe
 		}
 		ctx, w.patience = next, way.Patience()
 		if !w.named { // the next node knows it by another name
-			w.first, w.sent = 0, false
+			w.sent = false
 		}
+		w.refused()
 		if at, err = f.Owner(w.anyKey()); err == nil {
 			last = at
 			err = writeAt(ctx, at, op, w)
@@ -104,6 +105,13 @@ func elsewhere(ctx context.Context, f *route.Router, op string, w *Write, at *pe
 		if err == nil {
 			return nil
 		}
+	}
+}
+
+// refused notes that a try has failed. If no copy has been applied, or can be, the next one is the first: the age of the write counts from that.
+func (w *Write) refused() {
+	if !w.sent {
+		w.first = 0
 	}
 }
 
@@ -289,7 +297,7 @@ func attempt(c *peer.Peer, p *base.Limit, s *session.Session, w *Write) error {
 		return err
 	}
 	if !w.named {
-		w.names = c.Names()
+		w.names = c.Names(w.anyKey())
 		if w.Terms.ID, err = w.names.Take(p); err != nil {
 			return base.NotSent(err)
 		}

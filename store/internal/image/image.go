@@ -9,11 +9,13 @@
 //
 // The bytes (little endian):
 //
-//	 0        8      12
-//	+--------+------+-------+---------+---------+-----+-----+
-//	| magic  | size | state | record  | record  | ... | end |
-//	| 64     | 32   |       |         |         |     |     |
-//	+--------+------+-------+---------+---------+-----+-----+
+//	 0        8      12      16
+//	+--------+------+-------+-------+---------+---------+-----+-----+
+//	| magic  | size | flags | state | record  | record  | ... | end |
+//	| 64     | 32   | 32    |       |         |         |     |     |
+//	+--------+------+-------+-------+---------+---------+-----+-----+
+//
+//	flags    1: short, the sender has forgotten results of requests before their time
 //
 //	record   +------+-------+-----+-------+     end   +----+----+--------+------+
 //	         | key  | value | key | value |           | 0  | 0  | count  | sum  |
@@ -36,7 +38,7 @@ import (
 
 const (
 	magic    = 0x3147_4d49_564b_4452 // "RDKVIMG1"
-	headLen  = 12
+	headLen  = 16
 	pairLen  = 8
 	endLen   = pairLen + 16
 	maxState = 64 << 10
@@ -45,6 +47,8 @@ const (
 	maxKey   = 3 + 8 + layout.MaxKeyLen
 	maxValue = layout.MaxValueLen + 64
 )
+
+const short uint32 = 1 // a flag
 
 // ErrImage: the bytes are no image of these shards, or not all of it. Nothing of it is used.
 var ErrImage = errors.New("image: not what a replica sends")

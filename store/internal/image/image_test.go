@@ -103,7 +103,7 @@ func aState(shards ...uint16) *entry.State {
 func imageOf(t testing.TB, d *disk.Disk, shards ...uint16) []byte {
 	t.Helper()
 	snap := d.Snapshot()
-	r := NewReader(snap, aState(shards...))
+	r := NewReader(snap, aState(shards...), len(shards) == 1) // as good as any
 	b, err := io.ReadAll(iotest.OneByteReader(r))
 	if err := errors.Join(err, r.Close(), snap.Close()); err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func TestImageIsTheShards(t *testing.T) {
 	d, all := aBase(t)
 	for _, shards := range [][]uint16{{3, 1}, {0}, {7}, {0, 1, 2, 3, 4, 5, 6, 7}} {
 		got := sink{}
-		s, err := Load(t.Context(), bytes.NewReader(imageOf(t, d, shards...)), shards, got)
+		s, isShort, err := Load(t.Context(), bytes.NewReader(imageOf(t, d, shards...)), shards, got)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +128,7 @@ func TestImageIsTheShards(t *testing.T) {
 				}
 			}
 		}
-		if !maps.Equal(got, want) || !bytes.Equal(entry.AppendState(nil, &s), entry.AppendState(nil, aState(shards...))) {
+		if !maps.Equal(got, want) || !bytes.Equal(entry.AppendState(nil, &s), entry.AppendState(nil, aState(shards...))) || isShort != (len(shards) == 1) {
 			t.Errorf("shards %v: %d records, want %d; %+v", shards, len(got), len(want), s)
 		}
 	}
@@ -141,14 +141,14 @@ func TestEveryByteCounts(t *testing.T) {
 	for i := 0; i < len(b); i += 1 + i/2000 {
 		bad := bytes.Clone(b)
 		bad[i] ^= 1 << (i % 8)
-		if _, err := Load(t.Context(), bytes.NewReader(bad), []uint16{2}, sink{}); !errors.Is(err, ErrImage) {
+		if _, _, err := Load(t.Context(), bytes.NewReader(bad), []uint16{2}, sink{}); !errors.Is(err, ErrImage) {
 			t.Fatalf("byte %d of %d altered: %v", i, len(b), err)
 		}
-		if _, err := Load(t.Context(), bytes.NewReader(b[:i]), []uint16{2}, sink{}); !errors.Is(err, ErrImage) {
+		if _, _, err := Load(t.Context(), bytes.NewReader(b[:i]), []uint16{2}, sink{}); !errors.Is(err, ErrImage) {
 			t.Fatalf("%d bytes of %d: %v", i, len(b), err)
 		}
 	}
-	if _, err := Load(t.Context(), bytes.NewReader(append(b, 0)), []uint16{2}, sink{}); !errors.Is(err, ErrImage) {
+	if _, _, err := Load(t.Context(), bytes.NewReader(append(b, 0)), []uint16{2}, sink{}); !errors.Is(err, ErrImage) {
 		t.Errorf("a byte more: %v", err)
 	}
 }
@@ -157,7 +157,8 @@ func TestEveryByteCounts(t *testing.T) {
 func forged(records ...[2]string) []byte {
 	state := entry.AppendState(nil, aState(2))
 	b := binary.LittleEndian.AppendUint64(nil, magic)
-	b = append(binary.LittleEndian.AppendUint32(b, uint32(len(state))), state...)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(state)))
+	b = append(binary.LittleEndian.AppendUint32(b, 0), state...)
 	for _, r := range records {
 		b = append(append(appendPair(b, len(r[0]), len(r[1])), r[0]...), r[1]...)
 	}
@@ -176,8 +177,13 @@ func record(key []byte, value string) [2]string {
 func TestHostile(t *testing.T) {
 	data := func(shard uint16, key string) []byte { return disk.AppendKey(nil, shard, disk.KindData, []byte(key)) }
 	a, b := record(data(2, "a"), "1"), record(data(2, "b"), "2")
-	if _, err := Load(t.Context(), bytes.NewReader(forged(a, b)), []uint16{2}, sink{}); err != nil {
+	if _, _, err := Load(t.Context(), bytes.NewReader(forged(a, b)), []uint16{2}, sink{}); err != nil {
 		t.Fatal(err)
+	}
+	unknown := forged(a)
+	unknown[12] = 2
+	if _, _, err := Load(t.Context(), bytes.NewReader(unknown), []uint16{2}, sink{}); !errors.Is(err, ErrImage) {
+		t.Errorf("a flag that nobody knows: %v", err)
 	}
 	for name, records := range map[string][][2]string{
 		"keys that fall":              {b, a},
@@ -196,22 +202,22 @@ func TestHostile(t *testing.T) {
 		"a key that is too long":      {record(data(2, string(make([]byte, 5000))), "1")},
 	} {
 		got := sink{}
-		if _, err := Load(t.Context(), bytes.NewReader(forged(records...)), []uint16{2}, got); !errors.Is(err, ErrImage) {
+		if _, _, err := Load(t.Context(), bytes.NewReader(forged(records...)), []uint16{2}, got); !errors.Is(err, ErrImage) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, others := range [][]uint16{nil, {1}, {2, 3}} {
-		if _, err := Load(t.Context(), bytes.NewReader(forged(a)), others, sink{}); !errors.Is(err, ErrImage) {
+		if _, _, err := Load(t.Context(), bytes.NewReader(forged(a)), others, sink{}); !errors.Is(err, ErrImage) {
 			t.Errorf("an image of shard 2 for shards %v: %v", others, err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Load(ctx, bytes.NewReader(forged(a)), []uint16{2}, sink{}); !errors.Is(err, context.Canceled) {
+	if _, _, err := Load(ctx, bytes.NewReader(forged(a)), []uint16{2}, sink{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("it was given up: %v", err)
 	}
 	broken := errors.New("broken")
-	if _, err := Load(t.Context(), iotest.ErrReader(broken), []uint16{2}, sink{}); !errors.Is(err, broken) {
+	if _, _, err := Load(t.Context(), iotest.ErrReader(broken), []uint16{2}, sink{}); !errors.Is(err, broken) {
 		t.Errorf("the network: %v", err)
 	}
 }
@@ -221,7 +227,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add(forged())
 	f.Add(forged(record(disk.AppendKey(nil, 2, disk.KindData, []byte("a")), "1")))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if _, err := Load(t.Context(), bytes.NewReader(b), []uint16{2}, sink{}); err != nil && !errors.Is(err, ErrImage) {
+		if _, _, err := Load(t.Context(), bytes.NewReader(b), []uint16{2}, sink{}); err != nil && !errors.Is(err, ErrImage) {
 			t.Fatal(err)
 		}
 	})

@@ -24,41 +24,42 @@ type Sink interface {
 
 // Load reads an image of these shards to its end, and hands each record to a sink. It takes any
 // bytes; what it needs of memory is one record. The caller uses what the sink has if Load returns
-// nil, and else none of it.
+// nil, and else none of it. isShort is what the sender says (NewReader).
 //
 // Errors: ErrImage, those of the reader and of the sink, ctx's.
-func Load(ctx context.Context, from io.Reader, shards []uint16, to Sink) (s entry.State, err error) {
+func Load(ctx context.Context, from io.Reader, shards []uint16, to Sink) (s entry.State, isShort bool, err error) {
 	l := &loader{from: bufio.NewReaderSize(from, 256<<10), sum: xxh3.New(), left: slices.Sorted(slices.Values(shards))}
 	head, err := l.take(headLen)
 	if err != nil {
-		return s, err
+		return s, false, err
 	}
 	size := binary.LittleEndian.Uint32(head[8:])
-	if binary.LittleEndian.Uint64(head) != magic || size > maxState {
-		return s, malformed("it begins with %x", head)
+	flags := binary.LittleEndian.Uint32(head[12:])
+	if isShort = flags&short != 0; binary.LittleEndian.Uint64(head) != magic || size > maxState || flags&^short != 0 {
+		return s, false, malformed("it begins with %x", head)
 	}
 	state, err := l.take(int(size))
 	if err != nil {
-		return s, err
+		return s, false, err
 	}
 	if s, err = entry.ParseState(state); err != nil {
-		return s, malformed("its state: %v", err)
+		return s, false, malformed("its state: %v", err)
 	}
 	if !slices.Equal(s.Shards, l.left) {
-		return s, malformed("it is of shards %v, and the group has %v", s.Shards, l.left)
+		return s, false, malformed("it is of shards %v, and the group has %v", s.Shards, l.left)
 	}
 	for more := true; more; {
 		if err := ctx.Err(); err != nil {
-			return s, err
+			return s, false, err
 		}
 		if more, err = l.record(to); err != nil {
-			return s, err
+			return s, false, err
 		}
 	}
 	if _, err := l.from.ReadByte(); !errors.Is(err, io.EOF) {
-		return s, malformed("there is more behind its end (%v)", err)
+		return s, false, malformed("there is more behind its end (%v)", err)
 	}
-	return s, nil
+	return s, isShort, nil
 }
 
 // A loader is an image that is read.

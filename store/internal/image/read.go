@@ -30,12 +30,18 @@ type Reader struct {
 	err    error
 }
 
-// NewReader returns the bytes of an image of a state, and of its shards. from stays the caller's, until Close.
-func NewReader(from Source, s *entry.State) *Reader {
+// NewReader returns the bytes of an image of a state, and of its shards. from stays the caller's, until Close. isShort: results of requests
+// are missing that whoever gets it must not take for new.
+func NewReader(from Source, s *entry.State, isShort bool) *Reader {
 	r := &Reader{from: from, shards: s.Shards, sum: xxh3.New()}
 	state := entry.AppendState(nil, s)
 	r.buf = binary.LittleEndian.AppendUint64(r.buf, magic)
 	r.buf = binary.LittleEndian.AppendUint32(r.buf, uint32(len(state)))
+	flags := uint32(0)
+	if isShort {
+		flags = short
+	}
+	r.buf = binary.LittleEndian.AppendUint32(r.buf, flags)
 	r.add(append(r.buf, state...))
 	return r
 }

@@ -94,7 +94,7 @@ func TestReplacement(t *testing.T) {
 			sink := &tracked{Ranges: in}
 			r := NewReplacement(sink, c.shards)
 			r.most = c.most
-			if _, err := Load(t.Context(), bytes.NewReader(imageOf(t, from, c.shards...)), c.shards, r); err != nil {
+			if _, _, err := Load(t.Context(), bytes.NewReader(imageOf(t, from, c.shards...)), c.shards, r); err != nil {
 				t.Fatal(err)
 			}
 			if err := r.End(); err != nil {
