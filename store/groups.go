@@ -333,6 +333,19 @@ func (g *groupSide) close() error {
 	return errors.Join(errs...)
 }
 
+// EndGroups ends the part that replicas take before the store is closed, and answers what is under way, which would wait for a majority: for
+// those who wait for the answers before they close the store. Writes to the groups' shards are refused from then on.
+func EndGroups(s *Store) error {
+	ended := make(chan error, 1)
+	go func() { ended <- s.groups.close() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-s.fence.Down:
+		return nil // Close says why
+	}
+}
+
 // gained says whether this store orders writes of a group now that is not in led, and brings that up to date.
 func (g *groupSide) gained(led map[*member]bool) (any bool) {
 	g.mu.Lock()

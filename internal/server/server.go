@@ -262,6 +262,9 @@ func (srv *Server) end(ctx context.Context) error {
 	defer srv.ending.Set("")
 	main.Drain(ctx)
 	srv.stop()
+	srv.ending.Set("replicas") // first: writes of a group without a majority are not answered before
+	srv.groups.Stop()
+	ended := store.EndGroups(main.Store)
 	main.Leave()
 	srv.ending.Set("connections and gossip")
 	srv.wg.Wait()
@@ -272,8 +275,7 @@ func (srv *Server) end(ctx context.Context) error {
 	main.Halt()
 	srv.nodePools.close()
 	srv.admin.close()
-	srv.groups.Stop()
-	err = errors.Join(err, main.Close())
+	err = errors.Join(err, ended, main.Close())
 	if !main.Fence.StoreWell() {
 		return err
 	}
