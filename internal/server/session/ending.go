@@ -200,6 +200,18 @@ func (s *Session) Dismiss(c base.Cause, detail string) {
 	s.Flush()
 }
 
+// DismissOrEnd is Dismiss of a client that must not stay: one that cannot be told now is disconnected.
+func (s *Session) DismissOrEnd(c base.Cause, detail string) {
+	s.mu.Lock()
+	mute := s.why == base.CauseNone && s.serverCredit == 0
+	s.mu.Unlock()
+	if mute {
+		s.End(c, nil)
+		return
+	}
+	s.Dismiss(c, detail)
+}
+
 // revokeGrace is how long a client may take its Goodbye.
 const revokeGrace = 200 * time.Millisecond
 
