@@ -184,11 +184,16 @@ func (t *Transport) opened(dev rdma.Device, e *end) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	u := t.uses[dev]
-	if u.released != nil {
+	if u == nil || !has(u.ends, e) || u.released != nil { // nil, or another one: Release gave up waiting, and the device is closed
 		return rdma.ErrClosed
 	}
 	u.ends[e] = true
 	return nil
+}
+
+func has(ends map[*end]bool, e *end) bool {
+	_, ok := ends[e]
+	return ok
 }
 
 // over is that an end is closed.
