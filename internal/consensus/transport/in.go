@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
+	"time"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
@@ -37,7 +39,7 @@ func (t *Transport) Accept(dev rdma.Device, req rdma.ConnRequest) {
 		key, e, err := t.welcome(dev, req)
 		<-t.setups
 		if err != nil {
-			t.c.Logger.Warn("a node is refused", "from", from, "err", err)
+			t.refused(from, err)
 			return
 		}
 		if key.lane == wire.LaneState {
@@ -51,6 +53,23 @@ func (t *Transport) Accept(dev rdma.Device, req rdma.ConnRequest) {
 			t.c.Logger.Info("a way of a node has ended", "node", key.node, "lane", key.lane, "err", err)
 		}
 	}()
+}
+
+// refusedEvery is how often it is told that connection requests are refused: whoever reaches the port can send any number.
+const refusedEvery = time.Second
+
+// refused tells of a request that was refused, or keeps it for the next line.
+func (t *Transport) refused(from net.Addr, err error) {
+	t.mu.Lock()
+	t.untold++
+	n, now := t.untold, time.Now()
+	if now.Sub(t.toldAt) < refusedEvery {
+		t.mu.Unlock()
+		return
+	}
+	t.untold, t.toldAt = 0, now
+	t.mu.Unlock()
+	t.c.Logger.Warn("a node is refused", "from", from, "err", err, "refused", n)
 }
 
 // welcome sets a way up.

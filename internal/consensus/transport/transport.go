@@ -59,6 +59,8 @@ type Transport struct {
 	ins    map[outKey]*end // the newest of each lane of each node
 	uses   map[rdma.Device]*use
 	nonces map[wire.Nonce]bool // of the requests that are being set up
+	untold int                 // requests that were refused since toldAt, when a line told of one
+	toldAt time.Time
 }
 
 type outKey struct {
