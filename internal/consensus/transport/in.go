@@ -118,6 +118,8 @@ func (t *Transport) welcome(dev rdma.Device, req rdma.ConnRequest) (key outKey, 
 		return key, nil, err
 	case h.Cluster != t.c.Cluster:
 		return key, nil, fmt.Errorf("transport: node %q is of another cluster", h.From)
+	case t.c.Knows != nil && !t.c.Knows(string(h.From)):
+		return key, nil, fmt.Errorf("transport: node %q is none of this cluster's that may have replicas", clean(h.From))
 	case string(h.To) != t.c.Name || string(h.From) == t.c.Name:
 		return key, nil, fmt.Errorf("transport: node %q takes this one, %q, for %q", h.From, t.c.Name, h.To)
 	}

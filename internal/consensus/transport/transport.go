@@ -37,6 +37,8 @@ type Config struct {
 	Endpoint consensus.Endpoint
 	// Routes returns how to reach a node, the best first. It must not block.
 	Routes func(node string) []Route
+	// Knows says whether a node may have replicas; nil: whoever knows the secret may.
+	Knows func(node string) bool
 	// Rate bounds the bytes of snapshots that are taken in a second, of one at a time;
 	// default 256 MiB.
 	Rate int64

@@ -284,6 +284,22 @@ func TestStrangers(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a node that is none of the map's", func(t *testing.T) {
+		l := &lan{sites: map[string]*site{}}
+		a := l.open(t, "a", nil)
+		b := l.open(t, "b", func(c *Config) { c.Knows = func(node string) bool { return node == "c" } })
+		c := l.open(t, "c", nil)
+		defer c.end(t)
+		defer b.end(t)
+		defer a.end(t)
+		a.Send("b", false, []byte("xx"))
+		c.Send("b", false, []byte("y"))
+		b.wait(t, 1)
+		time.Sleep(200 * time.Millisecond)
+		if b.bytes != 1 {
+			t.Errorf("b has taken %d bytes", b.bytes)
+		}
+	})
 	t.Run("name", func(t *testing.T) {
 		l := &lan{sites: map[string]*site{}}
 		a, b := l.open(t, "a", nil), l.open(t, "b", nil)

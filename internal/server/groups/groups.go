@@ -139,6 +139,7 @@ func (g *Groups) InForce(m *cluster.Map) error {
 	}
 	t, err := transport.New(transport.Config{
 		Name: g.env.Node, Cluster: m.Cluster, Secret: g.env.Secret, Endpoint: door{g.engine, &g.link}, Routes: g.env.Routes, Logger: g.env.Logger,
+		Knows: m.Has,
 	})
 	if err != nil {
 		return err

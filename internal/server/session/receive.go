@@ -269,6 +269,11 @@ func (r *Request) hello() {
 			r.Drop()
 			return
 		}
+		if s.group.SendOnly != nil && s.group.SendOnly() { // it was allowed a moment ago: the client connects again
+			s.End(base.CauseTable, nil)
+			r.Drop()
+			return
+		}
 	}
 	want := cfg.InitialCredits
 	if s.lane.scarce() || s.Login.Receives.Load()+int64(want) > s.group.share.Load() {
