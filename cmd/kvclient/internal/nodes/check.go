@@ -127,7 +127,7 @@ func (k checker) reached(n *nodeReport) {
 	case !n.Agree:
 		k.bad(doctor.Warn, "node", n.ID, codeOpinion, "look at its gossip port: kvclient doctor on another node", "reached by %s/%s, and gossip believes it %s", n.Fabric, n.Device, n.State)
 	case n.ReadUS == 0:
-		k.ok("node", n.ID, "reached by %s/%s: an answer in %.1f µs, no READ, for this tenant has no one-sided access; gossip believes it %s", n.Fabric, n.Device, n.SendUS, n.State)
+		k.ok("node", n.ID, "reached by %s/%s: an answer in %.1f µs, no READ, because this session has no one-sided access; gossip believes it %s", n.Fabric, n.Device, n.SendUS, n.State)
 	default:
 		k.ok("node", n.ID, "reached by %s/%s: a one-sided READ in %.1f µs; gossip believes it %s", n.Fabric, n.Device, n.ReadUS, n.State)
 	}
