@@ -79,9 +79,8 @@ type Directory interface {
 	Unreachable(node string)
 	// Owns reports whether the node alone has the shard of key, by the map in force.
 	Owns(node string, key []byte) bool
-	// Led reports whether by the map in force shards have replicas.
-	Led() bool
-	// Names are those of all writes to the group of a key, if by the map in force shards have replicas; else nil.
+	// Names are those of all writes to the group of a key, if by the map in force shards have replicas; else nil, whatever
+	// the key.
 	Names(key []byte) *IDs
 }
 
@@ -191,7 +190,7 @@ func (p *Peer) Names(key []byte) *IDs {
 
 // Led reports whether the node has replicas of shards, which another node may lead. Then its
 // memory alone answers nothing, and a call makes one try here before it goes elsewhere.
-func (p *Peer) Led() bool { return p.dir != nil && p.dir.Led() }
+func (p *Peer) Led() bool { return p.dir != nil && p.dir.Names(nil) != nil }
 
 // GiveUp ends a peer that was never started.
 func (p *Peer) GiveUp() { p.cancel() }

@@ -267,10 +267,7 @@ func unled(why, over error) error {
 	return fmt.Errorf("%w: %s: %v: %w", base.ErrUnavailable, text, why, base.AsTimeout(over))
 }
 
-// Led reports whether shards have replicas. (peer.Directory)
-func (r *Router) Led() bool { return r.table.Load().led != nil }
-
-// Names are those of all writes to the group of a key, if shards have replicas; else nil. (peer.Directory)
+// Names are those of all writes to the group of a key, if shards have replicas; else nil, whatever the key. (peer.Directory)
 func (r *Router) Names(key []byte) *peer.IDs {
 	led := r.table.Load().led
 	if led == nil {

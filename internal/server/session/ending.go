@@ -201,7 +201,7 @@ func (s *Session) Dismiss(c base.Cause, detail string) {
 }
 
 // DismissOrEnd is Dismiss of a client that must not stay: one that cannot be told now is disconnected.
-func (s *Session) DismissOrEnd(c base.Cause, detail string) {
+func DismissOrEnd(s *Session, c base.Cause, detail string) {
 	s.mu.Lock()
 	mute := s.why == base.CauseNone && s.serverCredit == 0
 	s.mu.Unlock()

@@ -216,7 +216,7 @@ func (sp *Space) ReleaseOwned() {
 func (sp *Space) dismissReaders() {
 	for _, s := range sp.Sessions.List() {
 		if s.Login.OneSided {
-			s.DismissOrEnd(base.CauseTable, "connect again: the cluster has replicas now, whose keys are not READ")
+			session.DismissOrEnd(s, base.CauseTable, "connect again: the cluster has replicas now, whose keys are not READ")
 		}
 	}
 }
