@@ -221,3 +221,43 @@ func TestNodeWithoutMapLeadsOn(t *testing.T) {
 		t.Errorf("%+v, %v", info, err)
 	}
 }
+
+// TestClusterInitReplicas: the map of a cluster with replicas names the stores of the nodes; again changes nothing, also without a word about groups, and
+// other replicas are too late. A node that does not tell its store is too old.
+func TestClusterInitReplicas(t *testing.T) {
+	nodes := clienttest.Cluster(t, 3, false)
+	c := dialFakes(t, nodes, nil)
+	with := admin.InitOptions{Replicas: 3, Groups: 4}
+	for _, store := range []string{"", "00", strings.Repeat("0", 32), "x" + strings.Repeat("1", 31)} {
+		nodes[0].Store, nodes[1].Store, nodes[2].Store = strings.Repeat("1", 32), store, strings.Repeat("3", 32)
+		if _, err := admin.Of(c).ClusterInitWith(t.Context(), weights("n1", "n2", "n3"), with); !errors.Is(err, client.ErrUnsupported) || !strings.Contains(err.Error(), "n2") {
+			t.Errorf("store %q: %v", store, err)
+		}
+	}
+	nodes[1].Store = strings.Repeat("2", 32)
+	for _, bad := range []admin.InitOptions{{Replicas: 2}, {Replicas: 5}, {Replicas: -1}, {Replicas: 3, Groups: 5000}, {Replicas: 3, Groups: -1}, {Groups: 2}} {
+		if _, err := admin.Of(c).ClusterInitWith(t.Context(), weights("n1", "n2", "n3"), bad); !errors.Is(err, client.ErrOptions) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	info, err := admin.Of(c).ClusterInitWith(t.Context(), weights("n3", "n1", "n2"), with)
+	if err != nil || info.Replicas != 3 || info.Groups != 4 {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	for i, n := range nodes {
+		r := n.Map.Replication
+		if want := byte(0x11 * (i + 1)); r == nil || r.Stores[i][0] != want || n.Map.Digest() != nodes[0].Map.Digest() {
+			t.Errorf("%s: %+v", n.ID, n.Map)
+		}
+	}
+	for _, same := range []admin.InitOptions{with, {Replicas: 3}} {
+		if again, err := admin.Of(c).ClusterInitWith(t.Context(), weights("n1", "n2", "n3"), same); err != nil || again.MapDigest != info.MapDigest {
+			t.Errorf("again with %+v: %v", same, err)
+		}
+	}
+	for _, other := range []admin.InitOptions{{}, {Replicas: 1}, {Replicas: 3, Groups: 8}} {
+		if _, err := admin.Of(c).ClusterInitWith(t.Context(), weights("n1", "n2", "n3"), other); !errors.Is(err, admin.ErrOtherMap) || !strings.Contains(err.Error(), "4 groups of 3 replicas") {
+			t.Errorf("with %+v: %v", other, err)
+		}
+	}
+}

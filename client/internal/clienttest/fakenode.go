@@ -2,6 +2,7 @@ package clienttest
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"sync"
@@ -25,7 +26,8 @@ type Node struct {
 	Puts     map[string]int // by key: how often it was put
 	Refuse   string         // answers MapPrepare with this text
 	Steps    []wire.DocumentKind
-	Asked    int // for the view
+	Store    string // that its status tells
+	Asked    int    // for the view
 	noMap    bool
 	serial   uint32 // of the last document
 	argument []byte // what has come of the next one's
@@ -172,6 +174,8 @@ func (n *Node) document(h wire.Header, m wire.Document) []byte {
 			return wire.AppendError(nil, h.Type, h.ID, wire.StatusNoMap, "")
 		}
 		text = cluster.AppendMap(nil, said)
+	case wire.AdminStatus:
+		text, _ = json.Marshal(wire.NodeStatus{NodeID: n.ID, NodeReplicas: wire.NodeReplicas{Store: n.Store}})
 	case wire.MapPrepare, wire.MapCommit, wire.MapAbandon:
 		text = n.change(m.Kind, argument)
 	default:

@@ -18,8 +18,7 @@ func TestRelease(t *testing.T) {
 	l := &lan{sites: map[string]*site{}}
 	second := must(iwarp.New(iwarp.Options{}).Open(t.Context(), ""))
 	var gone atomic.Bool
-	var a *site
-	a = l.open(t, "a", func(c *Config) {
+	a := l.open(t, "a", func(c *Config) {
 		first := c.Routes
 		c.Routes = func(node string) (list []Route) {
 			for _, r := range first(node) {

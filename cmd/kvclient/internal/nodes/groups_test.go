@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdmakv/rdmakv/client/admin"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -71,5 +72,39 @@ func TestGroupsText(t *testing.T) {
 	}
 	if text := groupsText(groupsOf([]nodeReport{saidBy("b", said(2, "follows", "", 5, 7, 0, 7, 0))})); !strings.Contains(text, "NONE") || !strings.Contains(text, "no leader") {
 		t.Errorf("nobody leads:\n%s", text)
+	}
+}
+
+// TestCheckReplicas: what the flags ask for and cannot be is refused before any node is asked.
+func TestCheckReplicas(t *testing.T) {
+	for args, want := range map[string]string{
+		"n1 n2 n3":                            "",
+		"--replicas 1 n1":                     "",
+		"--replicas 3 n1 n2 n3":               "",
+		"--replicas 3 --groups 4 n1 n2 n3 n4": "",
+		"--replicas 2 n1 n2":                  "even number",
+		"--replicas 0 n1":                     "1, 3, 5 or 7",
+		"--replicas -1 n1":                    "1, 3, 5 or 7",
+		"--replicas 9 n1":                     "1, 3, 5 or 7",
+		"--replicas 3 n1 n2":                  "2 are named",
+		"--replicas 3 n1 n2 n3:0":             "2 are named",
+		"--groups 4 n1 n2 n3":                 "--replicas 3",
+		"--replicas 3 --groups 0 n1 n2 n3":    "--groups 0",
+		"--replicas 3 --groups 257 n1 n2 n3":  "--groups 257",
+	} {
+		cmd := clusterInitCmd(nil)
+		if err := cmd.ParseFlags(strings.Fields(args)); err != nil {
+			t.Fatal(err)
+		}
+		var o admin.InitOptions
+		o.Replicas, _ = cmd.Flags().GetInt("replicas")
+		o.Groups, _ = cmd.Flags().GetInt("groups")
+		nodes, err := parseWeights(cmd.Flags().Args())
+		if err == nil {
+			err = checkReplicas(cmd, o, nodes)
+		}
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
 	}
 }
