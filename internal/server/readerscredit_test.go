@@ -20,8 +20,11 @@ func TestReaderThatCannotBeTold(t *testing.T) {
 	wire.SignHello(msg, r.nodes[0].cfg.Secret, p.connect, p.accept)
 	p.send(msg)
 	list := r.nodes[0].main.Sessions.List
-	eventually(t, "it is there", func() bool { l := list(); return len(l) == 1 && l[0].OneSided })
+	eventually(t, "it is there", func() bool { return r.nodes[0].main.Sessions.Opened() == 1 })
 	s := list()[0]
+	if !s.OneSided {
+		t.Error("it may not READ before there is a map")
+	}
 	r.m = proposeReplicas(t, r.nodes...)
 	mustChange(t, wire.MapPrepare, r.m, r.nodes...)
 	mustChange(t, wire.MapCommit, r.m, r.nodes...)
