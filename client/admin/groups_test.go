@@ -62,6 +62,12 @@ func TestGroupsOf(t *testing.T) {
 			[]uint64{0, 2, 0}, "leads follows follows", true},
 		"a majority is in a later term": {told{"a": one(lead), "b": one(saying(2, "follows", "", 6, 7)), "c": one(saying(3, "follows", "", 7, 9))}, "", 7,
 			[]uint64{0, 0, 0}, "leads follows follows", false},
+		"those in a later term are of before": {told{"a": one(lead), "b": one(saying(7, "follows", "", 6, 7)), "c": one(saying(8, "follows", "", 6, 9))}, "a", 5,
+			[]uint64{0, 2, 0}, "leads  ", true},
+		"a learner in a later term has no say": {told{"a": one(with(saying(1, "leads", "a", 5, 9, 9, 7, 9), func(g *admin.GroupStatus) { g.Replicas[1].Votes, g.Replicas[2].Votes = false, false })),
+			"b": one(saying(2, "learns", "", 6, 7)), "c": one(saying(3, "learns", "", 6, 9))}, "a", 5, []uint64{0, 2, 0}, "leads learns learns", true},
+		"one of two does not know yet": {told{"b": one(saying(2, "follows", "", 5, 7)), "c": one(saying(3, "follows", "a", 5, 7))}, "a", 5,
+			[]uint64{0, 0, 0}, " follows follows", false},
 		// Its word of an earlier term does not speak for it in a later one.
 		"a majority names a late leader": {told{"a": one(lead), "b": one(saying(2, "follows", "a", 6, 7)), "c": one(saying(3, "follows", "a", 6, 9))}, "", 6,
 			[]uint64{0, 0, 0}, "leads follows follows", false},
