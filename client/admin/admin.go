@@ -16,6 +16,7 @@
 //	cluster.go  the cluster as its nodes tell of it
 //	types.go    what the calls return
 //	birth.go    the birth of a cluster's shard map
+//	groups.go   the groups of replicas, from what all nodes say of theirs
 package admin
 
 import (

@@ -40,24 +40,29 @@ type candidate struct {
 	committed *cluster.Map
 	promised  *cluster.Map
 	store     [16]byte // with replicas
+	zone      string   // as the caller says; "": nobody has one
 }
 
 func birth(ctx context.Context, f *route.Router, nodes []NodeWeight, o InitOptions) error {
 	want := make([]cluster.MapNode, 0, len(nodes))
 	named := make(map[string]bool)
+	zones := make(map[string]string)
 	for _, n := range nodes {
 		named[n.ID] = true
 		if n.Out {
 			continue
 		}
 		want = append(want, cluster.MapNode{ID: n.ID, Weight: max(n.Weight, 1)})
+		if n.Zone != "" {
+			zones[n.ID] = n.Zone
+		}
 	}
 	slices.SortFunc(want, func(a, b cluster.MapNode) int { return cmp.Compare(a.ID, b.ID) })
 	if len(want) == 0 {
 		return fmt.Errorf("%w: no nodes are named", client.ErrOptions)
 	}
-	if o.Replicas < 2 && o.Groups != 0 || o.Replicas < 0 {
-		return fmt.Errorf("%w: %d groups of %d replicas: a cluster without replicas has no groups", client.ErrOptions, o.Groups, o.Replicas)
+	if err := o.check(len(want), len(zones)); err != nil {
+		return fmt.Errorf("%w: %w", client.ErrOptions, err)
 	}
 	if err := f.Refresh(ctx, nil); err != nil {
 		return err
@@ -68,7 +73,7 @@ func birth(ctx context.Context, f *route.Router, nodes []NodeWeight, o InitOptio
 		if err != nil {
 			return err
 		}
-		all = append(all, &candidate{p: p})
+		all = append(all, &candidate{p: p, zone: zones[n.ID]})
 	}
 	if err := atEach(f, all, func(c *candidate) error { return c.ask(ctx) }); err != nil {
 		return err
@@ -181,6 +186,9 @@ func propose(all []*candidate, want []cluster.MapNode, o InitOptions) (m *cluste
 		with := cluster.Want{Replicas: o.Replicas, Groups: o.Groups}
 		for _, c := range all { // in the order of want
 			with.Stores = append(with.Stores, c.store)
+			if c.zone != "" {
+				with.Zones = append(with.Zones, c.zone)
+			}
 		}
 		m, err = cluster.ProposeReplicas(id, all[0].name, all[0].shards, want, with)
 	} else {
@@ -190,6 +198,26 @@ func propose(all []*candidate, want []cluster.MapNode, o InitOptions) (m *cluste
 		return nil, fmt.Errorf("%w: %w", client.ErrOptions, err)
 	}
 	return m, nil
+}
+
+// check finds what no nodes could agree on, before any is asked; in is how many get shards, zoned how many of those have
+// a zone.
+func (o *InitOptions) check(in, zoned int) error {
+	switch {
+	case o.Replicas < 0 || o.Replicas > cluster.MaxReplicas || o.Replicas > 1 && o.Replicas%2 == 0:
+		return fmt.Errorf("%d replicas: 1, 3, 5 or 7 are possible, because an even number bears no more losses than one less", o.Replicas)
+	case o.Replicas > in:
+		return fmt.Errorf("%d replicas on %d nodes: each replica of a group is on a node of its own", o.Replicas, in)
+	case o.Groups < 0 || o.Groups > cluster.MaxGroups:
+		return fmt.Errorf("%d groups: 1 to %d are possible", o.Groups, cluster.MaxGroups)
+	case o.Replicas < 2 && o.Groups != 0:
+		return fmt.Errorf("%d groups: a cluster without replicas has no groups", o.Groups)
+	case o.Replicas < 2 && zoned != 0:
+		return errors.New("zones: a cluster without replicas has none to keep apart")
+	case zoned != 0 && zoned != in:
+		return fmt.Errorf("%d of %d nodes have a zone: either all have one or none has, because those without would count as one zone", zoned, in)
+	}
+	return nil
 }
 
 // isLike says whether a map is what the options ask for.

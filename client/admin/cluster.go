@@ -31,6 +31,10 @@ type ClusterInfo struct {
 	Nodes       []ClusterNode `json:"nodes"`        // by id: those of the map and those that gossip knows
 	Replicas    int           `json:"replicas"`     // on how many nodes each key is; 0: there is no map yet
 	Groups      int           `json:"groups"`       // of replicas; 0: each shard is on one node alone
+
+	// Founders are the groups as the map has them, by id, with the replicas that each began with. Of how they are now the
+	// map says nothing: GroupsOf does. nil: there are none.
+	Founders []Group `json:"founders,omitempty"`
 }
 
 // A ClusterNode is one node of a cluster.
@@ -38,6 +42,7 @@ type ClusterNode struct {
 	ID          string     `json:"id"`
 	Weight      uint32     `json:"weight"`      // 0: not in the map
 	Shards      int        `json:"shards"`      // that it owns
+	Leads       int        `json:"leads"`       // groups that it leads where it can, by the map
 	State       string     `json:"state"`       // "alive", "suspect", "left", "dead"; "unknown": gossip has not told of it
 	Since       time.Time  `json:"since"`       // when that changed, by the teller's clock
 	Incarnation uint64     `json:"incarnation"` // new at each start; 0: not known
@@ -104,7 +109,7 @@ func newInfo(told *cluster.View, m *cluster.Map, members []cluster.Member) Clust
 		info.MapVersion, info.MapDigest, info.Shards = m.Version, m.Digest(), len(m.Owner)
 		info.Replicas = 1
 		if r := m.Replication; r != nil {
-			info.Replicas, info.Groups = len(r.Groups[0].Replicas), len(r.Groups)
+			info.Replicas, info.Groups, info.Founders = len(r.Groups[0].Replicas), len(r.Groups), foundersOf(m)
 		}
 		for _, n := range m.Nodes {
 			if nodes[n.ID] == nil {
@@ -116,6 +121,9 @@ func newInfo(told *cluster.View, m *cluster.Map, members []cluster.Member) Clust
 			id := m.Nodes[i].ID
 			info.Owners = append(info.Owners, id)
 			nodes[id].Shards++
+		}
+		for i := range info.Founders {
+			nodes[info.Founders[i].Replicas[0].Node].Leads++
 		}
 	}
 	for _, n := range nodes {
@@ -141,7 +149,11 @@ func clusterNode(m *cluster.Member) *ClusterNode {
 type NodeWeight struct {
 	ID     string
 	Weight uint32 // its share of the shards, relative to the others'; 0 is 1
-	Out    bool   // it is left out of the map, and gets no shard; Weight is not looked at
+	Out    bool   // it is left out of the map, and gets no shard; nothing else is looked at
+	// Zone is what fails at once with the node, a rack say: replicas of a group are in different zones, as far as there are
+	// enough. Either all nodes have one or none has. It is looked at when the map is drawn up, and not kept: a run that
+	// finishes another one takes that one's map, whatever zones it is given. Only with replicas.
+	Zone string
 }
 
 // ClusterInit has the nodes of a new cluster agree, once and for ever, which of

@@ -16,6 +16,7 @@ import (
 	"github.com/rdmakv/rdmakv/cmd/kvclient/internal/app"
 	"github.com/rdmakv/rdmakv/internal/cli"
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/doctor"
 )
 
 // clusterCmd is cluster, with the commands of an operator below it. Commands that
@@ -79,6 +80,7 @@ type initNode struct {
 	ID     string `json:"id"`
 	Weight uint32 `json:"weight"`
 	Shards int    `json:"shards"` // that it owns; with replicas, that it leads where it can
+	Leads  int    `json:"leads"`  // groups, likewise; 0 without replicas
 }
 
 // clusterInitCmd is cluster init. It may be called again at any time with the same
@@ -125,7 +127,7 @@ A node that does not listen yet, or that gossip has not told of, is waited for
 				err = closeErr
 			}
 			if err != nil {
-				return err
+				return initFailure(err)
 			}
 			return showInit(a, info)
 		},
@@ -212,20 +214,53 @@ func showInit(a *app.App, info admin.ClusterInfo) error {
 	r := initReport{Name: info.Name, ID: info.ID, Version: info.MapVersion, Digest: hex16(info.MapDigest), Shards: info.Shards, Nodes: []initNode{}, Replicas: info.Replicas, Groups: info.Groups}
 	for _, n := range info.Nodes {
 		if n.Weight > 0 {
-			r.Nodes = append(r.Nodes, initNode{n.ID, n.Weight, n.Shards})
+			r.Nodes = append(r.Nodes, initNode{n.ID, n.Weight, n.Shards, n.Leads})
 		}
 	}
 	if a.Output == "json" {
 		return a.PrintJSON(r)
 	}
-	lines := []string{"node\tweight\tshards\n"}
-	for _, n := range r.Nodes {
-		lines = append(lines, fmt.Sprintf("%s\t%d\t%d\n", n.ID, n.Weight, n.Shards))
-	}
-	replicas := ""
-	if r.Groups > 0 {
-		replicas = fmt.Sprintf(" in %d groups of %d replicas", r.Groups, r.Replicas)
-		lines[0] = "node\tweight\tleads shards\n"
-	}
-	return a.Print(fmt.Sprintf("cluster %s (%s), shard map version %d, digest %s, %d shards%s\n\n%s", r.Name, r.ID, r.Version, r.Digest, r.Shards, replicas, cli.Table(lines)))
+	return a.Print(r.text())
 }
+
+// text is the report for people. With replicas a node leads groups where it can, and owns nothing.
+func (r *initReport) text() string {
+	lines, replicas := []string{"node\tweight\tshards\n"}, ""
+	if r.Groups > 0 {
+		replicas = fmt.Sprintf("%d groups with %d replicas on %d nodes\n", r.Groups, r.Replicas, len(r.Nodes))
+		lines[0] = "node\tweight\tleads groups\twith shards\n"
+	}
+	for _, n := range r.Nodes {
+		line := fmt.Sprintf("%s\t%d", n.ID, n.Weight)
+		if r.Groups > 0 {
+			line += fmt.Sprintf("\t%d", n.Leads)
+		}
+		lines = append(lines, fmt.Sprintf("%s\t%d\n", line, n.Shards))
+	}
+	return fmt.Sprintf("cluster %s (%s), shard map version %d, digest %s, %d shards\n%s\n%s", r.Name, r.ID, r.Version, r.Digest, r.Shards, replicas, cli.Table(lines))
+}
+
+// initFailure is an error of cluster init with what each node said, where several did: nodes that are not fit for replicas mostly
+// are so for reasons of their own, and a *client.PartialError has the text of the first one alone.
+func initFailure(err error) error {
+	part := (*client.PartialError)(nil)
+	if !errors.As(err, &part) || len(part.Failures) < 2 || len(client.UnreachedServers(err)) > 0 {
+		return err
+	}
+	var all []string
+	for _, f := range part.Failures {
+		all = append(all, doctor.OneLine(f.Node)+": "+doctor.OneLine(f.Err.Error()))
+	}
+	// What stands around it stays, as that the command is to be run again.
+	return &initError{strings.Replace(err.Error(), part.Error(), fmt.Sprintf("%d of %d failed: %s", len(part.Failures), part.Total, strings.Join(all, "; ")), 1), err}
+}
+
+// An initError has another text than the error that it stands for.
+type initError struct {
+	text string
+	error
+}
+
+func (e *initError) Error() string { return e.text }
+
+func (e *initError) Unwrap() error { return e.error }

@@ -2,122 +2,94 @@ package nodes
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/rdmakv/rdmakv/client/admin"
 	"github.com/rdmakv/rdmakv/internal/cli"
 	"github.com/rdmakv/rdmakv/internal/doctor"
-	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
-// The groups of replicas of a cluster, put together from what its nodes say of those that they have. A node may be behind, or say what is not true: the
-// leader of the highest term is believed about the others, and each node about its own replica.
+// The groups of replicas in cluster status. package admin puts them together; here is how they look, and which of them
+// are trouble.
 
-type (
-	// A groupReport is a group in cluster status -o json.
-	groupReport struct {
-		ID       uint32          `json:"id"`
-		Leader   string          `json:"leader"` // node; "": no node that was reached knows one
-		Term     uint64          `json:"term"`
-		Shards   []uint16        `json:"shards"`
-		Replicas []replicaReport `json:"replicas"` // by id
-	}
-	// A replicaReport is a replica of it.
-	replicaReport struct {
-		ID       uint64 `json:"id"`
-		Node     string `json:"node"`
-		State    string `json:"state"` // leads, follows, learns, waits, stopped: by its node; "": that was not reached
-		Why      string `json:"why,omitempty"`
-		Votes    bool   `json:"votes"`
-		Match    uint64 `json:"match"`    // index up to which it has the leader's entries, by the leader
-		Lag      uint64 `json:"lag"`      // entries that it lacks
-		Active   bool   `json:"active"`   // the leader has heard of it lately
-		Snapshot bool   `json:"snapshot"` // it is being sent one
-	}
-)
+// errNoLeader ends a status that shows a group which nobody leads: neither reads nor writes of its keys are answered. A
+// replica that is away or was stopped is shown and is no such trouble, because the others go on without it.
+var errNoLeader = errors.New("groups have no leader: see above; their keys wait until a majority of their replicas is there")
 
-// groupsOf puts the groups together.
-func groupsOf(nodes []nodeReport) []groupReport {
-	best := map[uint32]*wire.GroupStatus{}
-	own := map[string]*wire.GroupStatus{} // by group and node
-	key := func(group uint32, node string) string { return fmt.Sprint(group, "/", node) }
-	for i := range nodes {
-		if nodes[i].Status == nil {
-			continue
-		}
-		for j := range nodes[i].Status.Groups {
-			g := &nodes[i].Status.Groups[j]
-			own[key(g.ID, nodes[i].ID)] = g
-			if b := best[g.ID]; b == nil || better(g, b) {
-				best[g.ID] = g
-			}
+// told is what the nodes that have answered say of their groups, by node.
+func (r *statusReport) told() map[string][]admin.GroupStatus {
+	told := make(map[string][]admin.GroupStatus)
+	for i := range r.Nodes {
+		if n := &r.Nodes[i]; n.Status != nil {
+			told[n.ID] = n.Status.Groups
 		}
 	}
-	list := []groupReport{}
-	for _, g := range best {
-		r := groupReport{ID: g.ID, Leader: g.Leader, Term: g.Term, Shards: append([]uint16{}, g.Shards...), Replicas: []replicaReport{}}
-		// A node that answers and does not lead is no leader, whatever another one thinks.
-		if o := own[key(g.ID, g.Leader)]; o != nil && o.State != "leads" {
-			r.Leader = ""
-		}
-		for _, p := range g.Replicas {
-			one := replicaReport{ID: p.ID, Node: p.Node, Votes: p.Votes}
-			if g.State == "leads" {
-				one.Match, one.Active, one.Snapshot = p.Match, p.Active, p.Snapshot
-				one.Lag = g.Last - min(g.Last, p.Match)
-			}
-			if o := own[key(g.ID, p.Node)]; o != nil && o.Replica == p.ID {
-				one.State, one.Why = o.State, o.Why
-			}
-			r.Replicas = append(r.Replicas, one)
-		}
-		slices.SortFunc(r.Replicas, func(a, b replicaReport) int { return cmp.Compare(a.ID, b.ID) })
-		list = append(list, r)
+	return told
+}
+
+// leaderless are the groups that nobody leads, as far as can be known: a node that is there and says nothing of itself, as
+// to a tenant without the admin right, may lead any of its groups.
+func (r *statusReport) leaderless() map[uint32]bool {
+	mute := make(map[string]bool)
+	for i := range r.Nodes {
+		n := &r.Nodes[i]
+		mute[n.ID] = n.Reached && n.Status == nil
 	}
-	slices.SortFunc(list, func(a, b groupReport) int { return cmp.Compare(a.ID, b.ID) })
+	list := make(map[uint32]bool)
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		if g.Leader == "" && !slices.ContainsFunc(g.Replicas, func(p admin.Replica) bool { return mute[p.Node] }) {
+			list[g.ID] = true
+		}
+	}
 	return list
 }
 
-// better says whether a node's report of a group is to be believed rather than another one's: who leads, in the higher term.
-func better(a, b *wire.GroupStatus) bool {
-	if leads := a.State == "leads"; leads != (b.State == "leads") {
-		return leads && a.Term >= b.Term || !leads && a.Term > b.Term
-	}
-	return a.Term > b.Term
-}
-
 // groupsText is the groups for people; "": there are none. What comes from nodes is made harmless.
-func groupsText(list []groupReport) string {
-	if len(list) == 0 {
+func (r *statusReport) groupsText() string {
+	if len(r.Groups) == 0 {
 		return ""
 	}
 	lines, notes := []string{"group\tshards\tleader\tterm\treplicas (entries behind)\n"}, ""
-	for _, g := range list {
+	leaderless := r.leaderless()
+	for i := range r.Groups {
+		g := &r.Groups[i]
 		var all []string
 		for _, p := range g.Replicas {
-			text := cmp.Or(doctor.OneLine(p.Node), "?")
-			switch {
-			case p.State == "stopped":
-				text += " STOPPED"
-				notes += fmt.Sprintf("\ngroup %d: the replica of %s was stopped: %s\n", g.ID, doctor.OneLine(p.Node), doctor.OneLine(p.Why))
-			case p.State == "":
-				text += " (not reached)"
-			case p.State == "waits":
-				text += " (waits)"
-			case p.Snapshot:
-				text += " (snapshot)"
-			case p.Lag > 0:
-				text += fmt.Sprintf(" (%d)", p.Lag)
+			all = append(all, replicaText(g, &p))
+			if p.State == "stopped" {
+				notes += fmt.Sprintf("\ngroup %d: the replica of %s was stopped: %s\n", g.ID, doctor.OneLine(p.Node), cmp.Or(doctor.OneLine(p.Why), "it does not say why"))
 			}
-			all = append(all, text)
 		}
-		leader := doctor.OneLine(g.Leader)
-		if leader == "" {
+		leader := cmp.Or(doctor.OneLine(g.Leader), "?")
+		if leaderless[g.ID] {
 			leader = "NONE"
 			notes += fmt.Sprintf("\ngroup %d has no leader that could be found: its keys wait until a majority of its replicas is there\n", g.ID)
 		}
 		lines = append(lines, fmt.Sprintf("%d\t%d\t%s\t%d\t%s\n", g.ID, len(g.Shards), leader, g.Term, strings.Join(all, ", ")))
 	}
 	return "\n" + cli.Table(lines) + notes
+}
+
+// replicaText is a replica in the table: its node, and how far it is behind the leader or why that is not known.
+func replicaText(g *admin.Group, p *admin.Replica) string {
+	text := cmp.Or(doctor.OneLine(p.Node), "?")
+	switch {
+	case p.State == "stopped":
+		return text + " STOPPED"
+	case p.State == "":
+		return text + " (not heard)"
+	case p.State == "waits":
+		return text + " (waits)"
+	case p.Snapshot:
+		return text + " (snapshot)"
+	case p.State == "leads" && p.Node == g.Leader:
+		return text
+	case !g.Heard():
+		return text + " (?)"
+	}
+	return fmt.Sprintf("%s (%d)", text, p.Lag)
 }

@@ -28,7 +28,7 @@ type (
 		Map       mapReport     `json:"map"`
 		View      viewReport    `json:"view"`
 		Nodes     []nodeReport  `json:"nodes"`  // by id; of the map, and those that gossip knows
-		Groups    []groupReport `json:"groups"` // of replicas, by id
+		Groups    []admin.Group `json:"groups"` // of replicas, by id
 	}
 	// A mapReport is the shard map that the teller has in force.
 	mapReport struct {
@@ -84,8 +84,9 @@ type (
 )
 
 // clusterStatusCmd is cluster status: the facts, without a judgement, which is what
-// cluster check is for. Only two processes of one node make it fail, because
-// everything else that it shows about such a node may be about either of them.
+// cluster check is for. Two things make it fail: two processes of one node, because
+// everything else that it shows about such a node may be about either of them; and a
+// group without a leader, because its keys are away and no node's line shows that.
 func clusterStatusCmd(a *app.App) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
@@ -94,10 +95,12 @@ func clusterStatusCmd(a *app.App) *cobra.Command {
 found by a session and a one-sided READ of its memory; then what the node says of
 itself: shards, regions, fabrics, lease, memory, what is not durable or published
 yet. In a cluster with replicas a second table has the groups: who leads, in which
-term, and how many entries each replica is behind. It works with a server that is alone, too, and before there is a shard map.
+term, and how many entries each replica is behind; (?) where the leader was not
+heard. It works with a server that is alone, too, and before there is a shard map.
 
 -o json is made for scripts: names in it are never changed. The exit code is 1
-while two processes are the same node, or were in the last ten minutes.`,
+while two processes are the same node, or were in the last ten minutes, and while a
+group has no leader, as in the first moments of a cluster; the report comes before.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.WithClient(cmd.Context(), func(c *client.Client) error {
 				r, err := clusterStatus(cmd.Context(), a, c)
@@ -110,10 +113,15 @@ while two processes are the same node, or were in the last ten minutes.`,
 					err = a.Print(r.text())
 				}
 				// The report comes first: the error points to it.
-				if err == nil && len(r.conflicts()) > 0 {
+				switch {
+				case err != nil:
+					return err
+				case len(r.conflicts()) > 0:
 					return errConflict
+				case len(r.leaderless()) > 0:
+					return errNoLeader
 				}
-				return err
+				return nil
 			})
 		},
 	}
@@ -150,7 +158,7 @@ func clusterStatus(ctx context.Context, a *app.App, c *client.Client) (*statusRe
 		r.Nodes = append(r.Nodes, nodeReport{State: "alive", Endpoints: []string{}})
 	}
 	atOnce(len(r.Nodes), func(i int) { r.Nodes[i].visit(ctx, a, c) })
-	r.Groups = groupsOf(r.Nodes)
+	r.Groups = admin.GroupsOf(info.Founders, r.told())
 	return r, ctx.Err()
 }
 
@@ -226,7 +234,7 @@ func (r *statusReport) text() string {
 	for _, c := range r.conflicts() {
 		notes += fmt.Sprintf("\nCONFLICT %s: %s\n", doctor.OneLine(c.Node), c.text())
 	}
-	return b.String() + cli.Table(lines) + groupsText(r.Groups) + notes
+	return b.String() + cli.Table(lines) + r.groupsText() + notes
 }
 
 // text is a node as a line of the table, with the notes below it. Texts that came
