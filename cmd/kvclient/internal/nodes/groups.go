@@ -2,7 +2,6 @@ package nodes
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,10 +13,6 @@ import (
 
 // The groups of replicas in cluster status. package admin puts them together; here is how they look, and which of them
 // are trouble.
-
-// errNoLeader ends a status that shows a group which nobody leads: neither reads nor writes of its keys are answered. A
-// replica that is away or was stopped is shown and is no such trouble, because the others go on without it.
-var errNoLeader = errors.New("groups have no leader: see above; their keys wait until a majority of their replicas is there")
 
 // told is what the nodes that have answered say of their groups, by node.
 func (r *statusReport) told() map[string][]admin.GroupStatus {
