@@ -84,23 +84,7 @@ func TestForgottenResultAfterAdoption(t *testing.T) {
 	if again, err := from.dedup.Look(&retry); !errors.Is(err, ErrOutcomeUnknown) {
 		t.Fatalf("at the leader: %v, %v", again, err)
 	}
-	snap, err := (&machine{from.groups.of[0].Load(), from.Store}).Snapshot(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer snap.Close()
-	g := aGroup(7, 0)
-	g.Founders.Voters = nil
-	n := openWith(t, alone(memFS()), g)
-	n.fill()
-	m := &machine{n.groups.of[0].Load(), n.Store}
-	got, err := m.Receive(t.Context(), snap.State(), snap)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.Adopt(got); err != nil {
-		t.Fatal(err)
-	}
+	n := adopts(t, from)
 	n.want(0, "n", "3")
 	if !n.disk.Short() {
 		t.Error("its disk does not know that results were forgotten early")
@@ -125,6 +109,23 @@ func TestRetryAfterAdoption(t *testing.T) {
 		t.Fatal(err)
 	}
 	from.checkpoint()
+	n := adopts(t, from)
+	never := RequestID{Client: [16]byte{0, 2}, Seq: 1, Age: time.Second}
+	if again, err := n.dedup.Look(&never); again || err != nil {
+		t.Errorf("a retry of what was never applied: %v, %v", again, err)
+	}
+	done.Age = time.Second
+	if again, err := n.dedup.Look(&done); !again || err != nil {
+		t.Errorf("a retry of what was: %v, %v", again, err)
+	}
+	if n.disk.Short() {
+		t.Error("its disk says that results were forgotten early")
+	}
+}
+
+// adopts is a new replica that has adopted the state of another one's group.
+func adopts(t *testing.T, from *node) *node {
+	t.Helper()
 	snap, err := (&machine{from.groups.of[0].Load(), from.Store}).Snapshot(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -142,15 +143,5 @@ func TestRetryAfterAdoption(t *testing.T) {
 	if err := m.Adopt(got); err != nil {
 		t.Fatal(err)
 	}
-	never := RequestID{Client: [16]byte{0, 2}, Seq: 1, Age: time.Second}
-	if again, err := n.dedup.Look(&never); again || err != nil {
-		t.Errorf("a retry of what was never applied: %v, %v", again, err)
-	}
-	done.Age = time.Second
-	if again, err := n.dedup.Look(&done); !again || err != nil {
-		t.Errorf("a retry of what was: %v, %v", again, err)
-	}
-	if n.disk.Short() {
-		t.Error("its disk says that results were forgotten early")
-	}
+	return n
 }

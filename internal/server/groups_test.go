@@ -36,16 +36,29 @@ func replicaOf(c *Config, dir string) {
 // startReplicas starts three nodes and agrees on a map of two groups.
 func startReplicas(t testing.TB) *replicas {
 	t.Helper()
+	r := startUnmapped(t)
+	r.agree()
+	return r
+}
+
+// startUnmapped starts three nodes that have no map.
+func startUnmapped(t testing.TB) *replicas {
+	t.Helper()
 	r := &replicas{t: t}
 	for i := range 3 {
 		r.dirs = append(r.dirs, t.TempDir())
 		r.nodes = append(r.nodes, nil)
 		r.start(i)
 	}
-	r.m = proposeReplicas(t, r.nodes...)
-	mustChange(t, wire.MapPrepare, r.m, r.nodes...)
-	mustChange(t, wire.MapCommit, r.m, r.nodes...)
 	return r
+}
+
+// agree puts a map of two groups into force at all nodes.
+func (r *replicas) agree() {
+	r.t.Helper()
+	r.m = proposeReplicas(r.t, r.nodes...)
+	mustChange(r.t, wire.MapPrepare, r.m, r.nodes...)
+	mustChange(r.t, wire.MapCommit, r.m, r.nodes...)
 }
 
 func proposeReplicas(t testing.TB, nodes ...*Server) *cluster.Map {
@@ -453,9 +466,7 @@ func TestReplicaDevicePulled(t *testing.T) {
 		})
 	}
 	r := &replicas{t: t, nodes: []*Server{a, others("b"), others("c")}}
-	r.m = proposeReplicas(t, r.nodes...)
-	mustChange(t, wire.MapPrepare, r.m, r.nodes...)
-	mustChange(t, wire.MapCommit, r.m, r.nodes...)
+	r.agree()
 	for shard := range uint16(4) {
 		r.put(keyOf(shard), "1")
 	}
@@ -485,18 +496,12 @@ func TestReplicaDevicePulled(t *testing.T) {
 
 // TestReadersComeAgain: a client that was let READ before the cluster had replicas is asked to connect again, and READs no more.
 func TestReadersComeAgain(t *testing.T) {
-	r := &replicas{t: t}
-	for i := range 3 {
-		r.dirs, r.nodes = append(r.dirs, t.TempDir()), append(r.nodes, nil)
-		r.start(i)
-	}
+	r := startUnmapped(t)
 	p := dial(t, r.nodes[0], peerOptions{})
 	if p.wel.Flags&wire.WelcomeSendOnly != 0 {
 		t.Error("it may not READ")
 	}
-	r.m = proposeReplicas(t, r.nodes...)
-	mustChange(t, wire.MapPrepare, r.m, r.nodes...)
-	mustChange(t, wire.MapCommit, r.m, r.nodes...)
+	r.agree()
 	_ = p.ping() // what is said to it before stands in front of the answer
 	if !slices.ContainsFunc(p.replies, func(m []byte) bool {
 		h, err := wire.ParseHeader(m)

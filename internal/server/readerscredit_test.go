@@ -10,11 +10,7 @@ import (
 // TestReaderThatCannotBeTold: a client that may READ, and has given no credit for what it does not ask for, does not stay when the cluster gets
 // replicas: what it READs at a deposed leader would be old.
 func TestReaderThatCannotBeTold(t *testing.T) {
-	r := &replicas{t: t}
-	for i := range 3 {
-		r.dirs, r.nodes = append(r.dirs, t.TempDir()), append(r.nodes, nil)
-		r.start(i)
-	}
+	r := startUnmapped(t)
 	p := dial(t, r.nodes[0], peerOptions{noHello: true})
 	msg := wire.AppendHello(nil, p.id(), wire.Hello{ReplySize: peerSize, Name: []byte("test")}) // no credits
 	wire.SignHello(msg, r.nodes[0].cfg.Secret, p.connect, p.accept)
@@ -25,9 +21,7 @@ func TestReaderThatCannotBeTold(t *testing.T) {
 	if !s.OneSided {
 		t.Error("it may not READ before there is a map")
 	}
-	r.m = proposeReplicas(t, r.nodes...)
-	mustChange(t, wire.MapPrepare, r.m, r.nodes...)
-	mustChange(t, wire.MapCommit, r.m, r.nodes...)
+	r.agree()
 	for limit := time.Now().Add(3 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		stays := false
 		for _, o := range list() {

@@ -4,8 +4,9 @@
 //	                             ▲                                 │
 //	                             └──────────── Endpoint ◀──────────┘
 //
-//	New ─▶ Engine (the store opens) ─▶ InForce (a map is there) ─▶ TakePart (the node may serve)
-//	    ─▶ HandOver (it is about to end) ─▶ Stop ─▶ the store is closed ─▶ Close
+//	New ─▶ Store (its configuration; the engine is made as it opens) ─▶ InForce (a map is there)
+//	    ─▶ TakePart (the node may serve) ─▶ HandOver (it is about to end)
+//	    ─▶ Stop ─▶ store.EndGroups, before the node waits for its requests ─▶ the store is closed ─▶ Close
 //
 // The engine is made with the store, because it works on the store's log; the transport when there is a map, because that
 // names the cluster whose nodes may connect. What is sent in between is lost, as on any network.
