@@ -152,7 +152,7 @@ func oneSidedAt(s *session.Session, p *base.Limit, g *attempt, key []byte) (verd
 				return verdictAsk, nil
 			}
 			if answer == verdictFound && g.item.Expiry != 0 {
-				switch judged(s, g, now, isLed) {
+				switch judgeExpiry(s, g.item.Expiry, g.low, now, isLed) {
 				case session.ExpiryPassed:
 					answer = verdictAbsent
 				case session.ExpiryAsk:
@@ -179,13 +179,13 @@ func oneSidedAt(s *session.Session, p *base.Limit, g *attempt, key []byte) (verd
 	return verdictAsk, nil
 }
 
-// judged is what can be said of an item that expires. Of a replicated one that it has expired is said only where the removal is published: the leader
-// orders it, and whoever leads next shows no other (R9).
-func judged(s *session.Session, g *attempt, now int64, isLed bool) session.Verdict {
-	if !isLed {
-		return s.JudgeExpiry(g.item.Expiry, g.low, now)
+// judgeExpiry is what can be said of an item that may expire. Of a replicated one that it has expired is said only where the removal is published: the
+// leader orders it, and whoever leads next shows no other (R9).
+func judgeExpiry(s *session.Session, expiry, low uint64, now int64, isLed bool) session.Verdict {
+	if !isLed || expiry == 0 {
+		return s.JudgeExpiry(expiry, low, now)
 	}
-	if s.ExpiryOf(g.item.Expiry, g.low, now) == session.ExpiryAlive {
+	if s.ExpiryOf(expiry, low, now) == session.ExpiryAlive {
 		return session.ExpiryAlive
 	}
 	s.Counts.FallbackExpiry.Add(1)

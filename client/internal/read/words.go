@@ -85,26 +85,8 @@ func (w *words) begin(s *session.Session, stripe int) bool {
 // ask READs the cell of the next voter that can be asked. false: there is none.
 func (w *words) ask(s *session.Session, stripe int) bool {
 	for ; w.next < w.of.Len(); w.next++ {
-		node, p := w.of.At(s.Node, w.next)
-		if !isVoter(w.told, node) {
-			continue
-		}
-		other := p.Current()
-		if other == nil || other.IsDown() {
-			p.Replica.Seek()
-			continue
-		}
-		if !other.Words || other.Slow() {
-			continue
-		}
-		l := &other.Lease
-		l.Use()
-		if l.IsLapsed() {
-			other.Owner.Wake() // gets are being made again: renew
-			continue
-		}
-		info := other.GroupOf(w.of.Group())
-		if info == nil || !w.legs[w.n].post(other, info.Cell, stripe) {
+		other, cell, ok := witness(w.of, w.told, s.Node, w.next)
+		if !ok || !w.legs[w.n].post(other, cell, stripe) {
 			continue
 		}
 		w.n++
@@ -112,6 +94,32 @@ func (w *words) ask(s *session.Session, stripe int) bool {
 		return true
 	}
 	return false
+}
+
+// witness is where the cell of the i-th replica behind that of the leader's node is READ. false: it has no vote (R16), or cannot be READ now, which is seen to.
+func witness(of route.Led, told *session.GroupInfo, leader string, i int) (s *session.Session, cell layout.Place, ok bool) {
+	node, p := of.At(leader, i)
+	if !isVoter(told, node) {
+		return nil, 0, false
+	}
+	s = p.Current()
+	if s == nil || s.IsDown() {
+		p.Replica.Seek()
+		return nil, 0, false
+	}
+	if !s.Words || s.Slow() {
+		return nil, 0, false
+	}
+	s.Lease.Use()
+	if s.Lease.IsLapsed() {
+		s.Owner.Wake() // gets are being made again: renew
+		return nil, 0, false
+	}
+	info := s.GroupOf(of.Group())
+	if info == nil {
+		return nil, 0, false
+	}
+	return s, info.Cell, true
 }
 
 func isVoter(told *session.GroupInfo, node string) bool {
@@ -144,16 +152,7 @@ func (l *leg) post(s *session.Session, cell layout.Place, stripe int) bool {
 	if s.Lease.TakeDue() {
 		b.AddBeat()
 	}
-	// It waits for neither memory nor space: calls that hold those of one node and wait for those of another could wait for each other.
-	if !b.Reserve() {
-		b.Release()
-		return false
-	}
-	p := s.Clock.Unlimited(context.Background()) // nothing is waited for
-	if err := b.Post(&p); err != nil {
-		if err != session.ErrAbandoned {
-			b.Release()
-		}
+	if !postNow(b) {
 		return false
 	}
 	s.Counts.WordReads.Add(1)
@@ -174,6 +173,17 @@ func (l *leg) settle(p *base.Limit) {
 	}
 	b := l.b
 	l.b = nil
+	came, mine := awaitCells(l.s, b, p)
+	if came {
+		l.came(b.Bytes(0), b.Handled())
+	}
+	if mine {
+		b.Release()
+	}
+}
+
+// awaitCells waits for READs of cells, for a while. came: they are there; mine: b is the caller's still.
+func awaitCells(s *session.Session, b *session.Reads, p *base.Limit) (came, mine bool) {
 	within := *p
 	if !b.IsDone() {
 		ctx, cancel := context.WithTimeout(p.Ctx, wordPatience)
@@ -181,15 +191,10 @@ func (l *leg) settle(p *base.Limit) {
 		within.Ctx = ctx
 	}
 	mine, err := b.Wait(&within)
-	switch {
-	case err == nil:
-		l.came(b.Bytes(0), b.Handled())
-	case p.Ctx.Err() == nil:
-		l.s.WasSlow()
+	if err != nil && p.Ctx.Err() == nil {
+		s.WasSlow()
 	}
-	if mine {
-		b.Release()
-	}
+	return err == nil, mine
 }
 
 // settle waits for all that is under way.
