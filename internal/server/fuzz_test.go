@@ -114,6 +114,8 @@ func TestEveryTypeInEveryState(t *testing.T) {
 		wire.TypeFetch:      wire.AppendFetch(nil, 1, wire.Fetch{Hold: 1, Length: 8}),
 		wire.TypeReport:     wire.AppendReport(nil, 1, nil, nil),
 		wire.TypeDocument:   documentOf(wire.AdminRotate, "status")(1),
+
+		wire.TypeGroupInfo: wire.AppendGroupInfoRequest(nil, 1, wire.GroupInfoRequest{Group: 1}),
 	}
 	for typ := range 256 {
 		empty := wire.AppendReleaseReply(nil, 1) // a header and nothing else

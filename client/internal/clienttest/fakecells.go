@@ -65,12 +65,18 @@ func (r *Replicas) Store(n *Node, key, value string, v layout.Version) {
 	})
 }
 
+// Told is what a client is told of a group.
+type Told struct {
+	wire.GroupInfo
+	Voters []string
+}
+
 // Told says that the client is told nothing else than i of groups by a node; nil: what is so.
-func (r *Replicas) Told(n *Node, i *wire.GroupInfo) {
+func (r *Replicas) Told(n *Node, i *Told) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.told == nil {
-		r.told = map[string]*wire.GroupInfo{}
+		r.told = map[string]*Told{}
 	}
 	r.told[n.ID] = i
 }
@@ -91,22 +97,22 @@ func (r *Replicas) groupInfo(n *Node, h wire.Header, body []byte) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.infos++
-	i := wire.GroupInfo{Group: m.Group, Cell: uint64(CellOf(m.Group)), Config: 1, Voters: slices.Clone(r.voters)}
+	i, voters := wire.GroupInfo{Group: m.Group, Cell: uint64(CellOf(m.Group)), Config: 1}, slices.Clone(r.voters)
 	if lead := r.lead[m.Group]; lead.Node == n.ID {
 		i.Term = lead.Term
 	}
 	for _, g := range r.Map.Replication.Groups {
 		for _, p := range g.Replicas {
 			if g.ID == m.Group && len(r.voters) == 0 {
-				i.Voters = append(i.Voters, r.Map.Nodes[p.Node].ID)
+				voters = append(voters, r.Map.Nodes[p.Node].ID)
 			}
 		}
 	}
 	if told := r.told[n.ID]; told != nil {
-		i = *told
+		i, voters = told.GroupInfo, told.Voters
 		i.Group = m.Group
 	}
-	out := wire.AppendGroupInfo(nil, h.ID, i)
+	out := wire.AppendGroupInfo(nil, h.ID, i, voters)
 	wire.SetCredits(out, 1)
 	return out
 }

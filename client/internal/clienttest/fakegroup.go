@@ -29,7 +29,7 @@ type Replicas struct {
 
 	// fakecells.go
 	voters []string
-	told   map[string]*wire.GroupInfo
+	told   map[string]*Told
 	infos  int
 }
 

@@ -216,7 +216,7 @@ func TestWordsOfVoters(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWords(t, 5, 5, func(r *wordsRig) {
-				r.Told(r.at[0], &wire.GroupInfo{Cell: uint64(clienttest.CellOf(r.group)), Term: 1, Config: 1, Voters: c.voters(r)})
+				r.Told(r.at[0], &clienttest.Told{GroupInfo: wire.GroupInfo{Cell: uint64(clienttest.CellOf(r.group)), Term: 1, Config: 1}, Voters: c.voters(r)})
 			}, func(t *testing.T, r *wordsRig) {
 				if got, reads := r.get(), r.seen(); got != c.want || reads != c.reads {
 					t.Errorf("%q by %q; want %q by %q", got, reads, c.want, c.reads)
@@ -318,7 +318,7 @@ func (r *wordsRig) setHook(f func(n *clienttest.Node, place layout.Place)) {
 // TestWordsAreNotKnown: a client that was told nothing yet, or that its leader does not lead, asks, and learns beside.
 func TestWordsAreNotKnown(t *testing.T) {
 	inWords(t, 3, 3, func(r *wordsRig) {
-		r.Told(r.at[0], &wire.GroupInfo{Cell: uint64(clienttest.CellOf(r.group)), Config: 1, Voters: []string{r.at[0].ID}})
+		r.Told(r.at[0], &clienttest.Told{GroupInfo: wire.GroupInfo{Cell: uint64(clienttest.CellOf(r.group)), Config: 1}, Voters: []string{r.at[0].ID}})
 	}, func(t *testing.T, r *wordsRig) {
 		if got, reads := r.get(), r.seen(); got != "asked" || reads != "" {
 			t.Errorf("%q by %q", got, reads)

@@ -142,8 +142,12 @@ func (s *Session) fetchGroup(p *base.Limit, group uint32) (*GroupInfo, error) {
 	if m.Group != group || m.Cell > uint64(layout.MaxPlace) {
 		return nil, r.Malformed(fmt.Errorf("group %d with its cell at %#x, asked for group %d", m.Group, m.Cell, group))
 	}
+	i := &GroupInfo{Cell: layout.Place(m.Cell), Term: m.Term, Config: m.Config}
+	for node := range m.Voters {
+		i.Voters = append(i.Voters, string(node))
+	}
 	r.Done()
-	return &GroupInfo{Cell: layout.Place(m.Cell), Term: m.Term, Config: m.Config, Voters: m.Voters}, nil
+	return i, nil
 }
 
 // Slow reports whether a READ of the server went unanswered lately, so that others are READ rather.

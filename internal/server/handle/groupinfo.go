@@ -21,8 +21,9 @@ func (r *op) groupInfo(m wire.GroupInfoRequest) {
 		return
 	}
 	info := wire.GroupInfo{Group: m.Group, Cell: uint64(sight.Cell), Term: sight.Term, Config: sight.Config.Index}
+	var voters []string
 	for _, v := range sight.Config.Voters {
-		info.Voters = append(info.Voters, v.Node)
+		voters = append(voters, v.Node)
 	}
-	r.Answer(wire.GroupInfoSize, func(dst []byte) []byte { return wire.AppendGroupInfo(dst, r.Header.ID, info) })
+	r.Answer(wire.GroupInfoSize, func(dst []byte) []byte { return wire.AppendGroupInfo(dst, r.Header.ID, info, voters) })
 }

@@ -80,7 +80,6 @@ type client struct {
 // Words says whether what the client READs counts by the words of voters alone. Of a session that is being set up it may be false still.
 func (c *client) Words() bool { return c.words.Load() }
 
-
 // An outbox is the replies of a session, in the order in which they were queued. A reply is
 // in out until flush posts it, and in sent until it has completed, or until the end of the
 // session: only then may its buffer be used again. It is guarded by session.mu, but for
