@@ -20,7 +20,8 @@ const (
 	// CellSize is how far apart cells are, in bytes; CellRead is how many bytes of one a reader READs.
 	CellSize = 128
 	CellRead = 24
-	// MaxCells is how many there are at most.
+	// MaxCells is how many there are at most: a node of a cluster has 4 to 16 replicas as a rule, and the most groups that a
+	// cluster can have is as many.
 	MaxCells = 256
 
 	offCellWord   = 0
@@ -35,14 +36,14 @@ func CellsSize(cells int) int {
 	return (cells*CellSize + PageSize - 1) / PageSize * PageSize
 }
 
-// A Cell is what a replica tells readers.
+// A Cell is what a replica tells readers. The zero value is that of a replica which takes no part yet.
 type Cell struct {
 	Word   uint64 // 0: no term yet
 	Config uint64 // 0: the replica takes no part yet
 	Ready  uint64 // 0: it does not lead, or has not published its marker
 }
 
-// StoreCell writes a cell at byte offset off of mem. One goroutine writes a cell at a time. The word comes first: who sees
+// StoreCell writes a cell, of which the first CellRead bytes are words of the server's memory that begin with zeros, at byte offset off of mem. One goroutine writes a cell at a time. The word comes first: who sees
 // another word is new sees that the term is.
 func StoreCell(mem []byte, off int, c Cell) {
 	raiseWord(mem, off+offCellWord, c.Word)
@@ -50,7 +51,7 @@ func StoreCell(mem []byte, off int, c Cell) {
 	StoreWord(mem, off+offCellReady, c.Ready)
 }
 
-// ParseCell reads the first CellRead bytes of a cell; b begins with them. It fails with ErrShort.
+// ParseCell reads what a reader has READ of a cell, of whatever server: every value of the words is a cell. It reads the first CellRead bytes of a cell; b begins with them. It fails with ErrShort.
 func ParseCell(b []byte) (Cell, error) {
 	if len(b) < CellRead {
 		return Cell{}, ErrShort

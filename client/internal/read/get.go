@@ -89,7 +89,7 @@ func Get(ctx context.Context, f *route.Router, op string, key []byte, w *Query) 
 		return f.Fail(op, key, err)
 	}
 	from := len(w.Dst)
-	w.led = f.Led(key)
+	w.led = route.LedOf(f, key)
 	p, err := f.Owner(key)
 	if err == nil {
 		err = getChecked(ctx, p, op, key, w)
@@ -111,7 +111,7 @@ func getElsewhere(ctx context.Context, f *route.Router, op string, key []byte, w
 		}
 		// Nothing of what a former node said is used.
 		ctx, w.Dst, w.patience = next, w.Dst[:from], way.Patience()
-		w.led = f.Led(key)
+		w.led = route.LedOf(f, key)
 		if at, err = f.Owner(key); err == nil {
 			err = getChecked(ctx, at, op, key, w)
 		}

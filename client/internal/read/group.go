@@ -114,7 +114,7 @@ func groupOn(c *peer.Peer, f *route.Router, p *base.Limit, s *session.Session, k
 func (gr *group) vouch(f *route.Router, which []int) {
 	gr.words = new(vouchers)
 	for _, i := range which {
-		gr.vouchs = append(gr.vouchs, gr.words.of(gr.s, f.Led(gr.keys[i])))
+		gr.vouchs = append(gr.vouchs, gr.words.of(gr.s, route.LedOf(f, gr.keys[i])))
 	}
 	gr.words.post()
 }

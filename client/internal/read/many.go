@@ -154,7 +154,7 @@ func getRest(ctx context.Context, f *route.Router, c *peer.Peer, keys [][]byte, 
 
 // getInto gets one key of many by itself.
 func getInto(ctx context.Context, f *route.Router, c *peer.Peer, key []byte, r *base.Result, patience time.Duration) base.Path {
-	w := Query{N: -1, Dst: r.Value[:0], patience: patience, led: f.Led(key)}
+	w := Query{N: -1, Dst: r.Value[:0], patience: patience, led: route.LedOf(f, key)}
 	if w.Dst == nil {
 		w.Dst = []byte{}
 	}

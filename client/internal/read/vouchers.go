@@ -67,12 +67,12 @@ func (v *vouchers) of(s *session.Session, led route.Led) int {
 	i := len(v.led)
 	v.led = append(v.led, voucher{group: id})
 	o := &v.led[i]
-	told := s.GroupOf(id)
+	told := s.Groups.Of(id)
 	if told == nil {
 		return i
 	}
 	if told.Term == 0 || !isVoter(told, s.Node) {
-		s.SeekGroup(id)
+		s.Groups.Seek(id)
 		return i
 	}
 	var at [layoutVoters / 2]struct {
@@ -201,7 +201,7 @@ func (n *nodeCells) judge(o *voucher, cell layout.Cell, whole, isLeader bool) {
 	case fits:
 		o.right++
 	case whole && isLeader:
-		n.s.ForgetGroup(o.group, o.told)
+		n.s.Groups.Forget(o.group, o.told)
 	}
 }
 

@@ -64,12 +64,12 @@ func (w *words) begin(s *session.Session, stripe int) bool {
 	if !s.Words {
 		return false
 	}
-	told := s.GroupOf(w.of.Group())
+	told := s.Groups.Of(w.of.Group())
 	switch {
 	case told == nil:
 		return false
 	case told.Term == 0 || !isVoter(told, s.Node):
-		s.SeekGroup(w.of.Group()) // it may lead by now
+		s.Groups.Seek(w.of.Group()) // it may lead by now
 		return false
 	}
 	w.told = told
@@ -107,7 +107,7 @@ func witness(of route.Led, told *session.GroupInfo, leader string, i int) (s *se
 		p.Replica.Seek()
 		return nil, 0, false
 	}
-	if !s.Words || s.Slow() {
+	if !s.Words || s.Groups.Slow() {
 		return nil, 0, false
 	}
 	s.Lease.Use()
@@ -115,7 +115,7 @@ func witness(of route.Led, told *session.GroupInfo, leader string, i int) (s *se
 		s.Owner.Wake() // gets are being made again: renew
 		return nil, 0, false
 	}
-	info := s.GroupOf(of.Group())
+	info := s.Groups.Of(of.Group())
 	if info == nil {
 		return nil, 0, false
 	}
@@ -192,7 +192,7 @@ func awaitCells(s *session.Session, b *session.Reads, p *base.Limit) (came, mine
 	}
 	mine, err := b.Wait(&within)
 	if err != nil && p.Ctx.Err() == nil {
-		s.WasSlow()
+		s.Groups.WasSlow()
 	}
 	return err == nil, mine
 }
@@ -232,7 +232,7 @@ func (w *words) hold(s *session.Session, p *base.Limit, stripe int) bool {
 		return false
 	}
 	if w.own.Word != w.told.Term || w.own.Config != w.told.Config {
-		s.ForgetGroup(w.of.Group(), w.told)
+		s.Groups.Forget(w.of.Group(), w.told)
 		w.end()
 		return false
 	}
@@ -245,7 +245,7 @@ func (w *words) hold(s *session.Session, p *base.Limit, stripe int) bool {
 			continue
 		}
 		if l.holds && l.word > w.told.Term { // the leader was deposed, or is about to be
-			s.ForgetGroup(w.of.Group(), w.told)
+			s.Groups.Forget(w.of.Group(), w.told)
 			w.end()
 			return false
 		}

@@ -246,7 +246,7 @@ func TestWordsInTime(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := p.Current()
-			w := words{of: r.rt.Led([]byte(wordsKey))}
+			w := words{of: route.LedOf(r.rt, []byte(wordsKey))}
 			if !w.begin(s, 0) {
 				t.Fatal("the get cannot begin")
 			}
@@ -256,9 +256,9 @@ func TestWordsInTime(t *testing.T) {
 			}
 			r.Elect(wordsKey, r.at[1])
 			r.Elect(wordsKey, r.at[0])
-			s.ForgetGroup(r.group, s.GroupOf(r.group))
+			s.Groups.Forget(r.group, s.Groups.Of(r.group))
 			time.Sleep(time.Second)
-			if told := s.GroupOf(r.group); told == nil || told.Term != 3 {
+			if told := s.Groups.Of(r.group); told == nil || told.Term != 3 {
 				t.Fatalf("the client has heard of %+v", told)
 			}
 			w.sawOwn(cellBytes(r.at[0], r.group))
@@ -296,7 +296,7 @@ func TestWordsWithinLeases(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := p.Current()
-		w := words{of: r.rt.Led([]byte(wordsKey))}
+		w := words{of: route.LedOf(r.rt, []byte(wordsKey))}
 		if !w.begin(s, 0) {
 			t.Fatal("the get cannot begin")
 		}
@@ -318,7 +318,7 @@ func TestVouchersWithinLeases(t *testing.T) {
 		}
 		for _, late := range []bool{false, true} {
 			var v vouchers
-			i := v.of(p.Current(), r.rt.Led([]byte(wordsKey)))
+			i := v.of(p.Current(), route.LedOf(r.rt, []byte(wordsKey)))
 			v.post()
 			if late {
 				r.clock.Advance(3 * time.Second)
@@ -380,6 +380,11 @@ func TestWordsExpire(t *testing.T) {
 	for way, get := range map[string]func(*wordsRig) string{"get": (*wordsRig).get, "many": (*wordsRig).many} {
 		inWords(t, 3, 3, nil, func(t *testing.T, r *wordsRig) {
 			past := uint64(1) // µs since 1970
+			p, err := r.rt.Owner([]byte(wordsKey))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Current().Time.Pong(1<<40, p.Current().Now()) // the server's time
 			r.at[0].Server.Change(func(mem []byte) {
 				at := clienttest.ItemsPlace + layout.PlaceOfByte(5<<12)
 				it := layout.Item{Version: 5, Key: []byte(wordsKey), Value: []byte("READ"), Expiry: past}

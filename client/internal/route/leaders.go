@@ -270,8 +270,8 @@ func unled(why, over error) error {
 // A Led is the replicas of a key's group. The zero value is that of a key which has none.
 type Led struct{ g *group }
 
-// Led returns the replicas of a key, by the map in force.
-func (r *Router) Led(key []byte) Led {
+// LedOf returns the replicas of a key, by the map in force.
+func LedOf(r *Router, key []byte) Led {
 	led := r.table.Load().led
 	if led == nil {
 		return Led{}

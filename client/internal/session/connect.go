@@ -34,7 +34,7 @@ func Connect(ctx, reach context.Context, o *Options, addr string, w Way, t *devi
 		},
 		life: life{Now: o.Clock.Now, idle: make(chan struct{}, 1), Down: make(chan struct{}), Gone: make(chan struct{})},
 	}
-	s.link.life = &s.life
+	s.link.life, s.Groups.s = &s.life, s
 	s.version = wire.VersionMax
 	if err := s.build(); err != nil {
 		s.Devices.Retire(t) // what refuses queues today may be gone tomorrow: look anew

@@ -23,33 +23,36 @@ type GroupInfo struct {
 	Voters []string // nodes
 }
 
-// groups are the replicas of a session's server, as far as they were asked for.
-type groups struct {
+// Groups are the replicas of a session's server, as far as they were asked for. Safe for concurrent use.
+type Groups struct {
+	s    *Session
 	list atomic.Pointer[map[uint32]*GroupInfo] // replaced as a whole, under mu; nil: none yet
 
 	mu     sync.Mutex // a leaf
 	wanted map[uint32]bool
 	asked  map[uint32]int64 // when, by the coarse clock
 	asking bool
+
+	slowUntil atomic.Int64 // coarse time (WasSlow)
 }
 
 // groupInfoRest is the shortest time between two questions for the same group.
 const groupInfoRest = 20 * time.Millisecond
 
-// GroupOf is what is known of the server's replica of a group; nil: it is not known, and is being asked for.
-func (s *Session) GroupOf(group uint32) *GroupInfo {
-	if list := s.groups.list.Load(); list != nil {
+// Of is what is known of the server's replica of a group; nil: it is not known, and is being asked for.
+func (g *Groups) Of(group uint32) *GroupInfo {
+	if list := g.list.Load(); list != nil {
 		if i := (*list)[group]; i != nil {
 			return i
 		}
 	}
-	s.SeekGroup(group)
+	g.Seek(group)
 	return nil
 }
 
-// SeekGroup has the server asked for a group, unless that was done a moment ago. It does not wait.
-func (s *Session) SeekGroup(group uint32) {
-	g := &s.groups
+// Seek has the server asked for a group, unless that was done a moment ago. It does not wait.
+func (g *Groups) Seek(group uint32) {
+	s := g.s
 	now := s.Clock.Coarse()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -63,22 +66,21 @@ func (s *Session) SeekGroup(group uint32) {
 	g.wanted[group] = true
 	if !g.asking {
 		g.asking = true
-		s.Owner.Go(s.askGroups)
+		s.Owner.Go(g.ask)
 	}
 }
 
-// ForgetGroup drops what is known of a group, if it is i, and has it asked for.
-func (s *Session) ForgetGroup(group uint32, i *GroupInfo) {
-	g := &s.groups
+// Forget drops what is known of a group, if it is i, and has it asked for.
+func (g *Groups) Forget(group uint32, i *GroupInfo) {
 	g.mu.Lock()
 	if list := g.list.Load(); list != nil && (*list)[group] == i {
 		g.setLocked(group, nil)
 	}
 	g.mu.Unlock()
-	s.SeekGroup(group)
+	g.Seek(group)
 }
 
-func (g *groups) setLocked(group uint32, i *GroupInfo) {
+func (g *Groups) setLocked(group uint32, i *GroupInfo) {
 	list := map[uint32]*GroupInfo{}
 	if old := g.list.Load(); old != nil {
 		for id, i := range *old {
@@ -92,7 +94,7 @@ func (g *groups) setLocked(group uint32, i *GroupInfo) {
 }
 
 // next is a group that is to be asked for; false: there is none, and nobody asks any more.
-func (g *groups) next() (group uint32, ok bool) {
+func (g *Groups) next() (group uint32, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for group = range g.wanted {
@@ -103,22 +105,22 @@ func (g *groups) next() (group uint32, ok bool) {
 	return 0, false
 }
 
-// askGroups asks for the groups that are wanted, one after the other.
-func (s *Session) askGroups(ctx context.Context) {
+// ask asks for the groups that are wanted, one after the other.
+func (g *Groups) ask(ctx context.Context) {
+	s := g.s
 	for {
-		group, ok := s.groups.next()
+		group, ok := g.next()
 		if !ok {
 			return
 		}
 		within, cancel := context.WithTimeout(ctx, s.Config.Timeout)
 		p := s.Clock.Unlimited(within)
-		i, err := s.fetchGroup(&p, group)
+		i, err := fetchGroup(s, &p, group)
 		cancel()
 		if err != nil { // it has no replica yet, or is away: calls go by SEND, and ask again
 			s.Log.Debug("what a server has of a group is not known", "server", s.Addr, "group", group, "err", err)
 			continue
 		}
-		g := &s.groups
 		g.mu.Lock()
 		g.setLocked(group, i)
 		g.mu.Unlock()
@@ -126,7 +128,7 @@ func (s *Session) askGroups(ctx context.Context) {
 }
 
 // fetchGroup asks the server for its replica of a group.
-func (s *Session) fetchGroup(p *base.Limit, group uint32) (*GroupInfo, error) {
+func fetchGroup(s *Session, p *base.Limit, group uint32) (*GroupInfo, error) {
 	sl, err := s.Open(p)
 	if err != nil {
 		return nil, err
@@ -151,10 +153,10 @@ func (s *Session) fetchGroup(p *base.Limit, group uint32) (*GroupInfo, error) {
 }
 
 // Slow reports whether a READ of the server went unanswered lately, so that others are READ rather.
-func (s *Session) Slow() bool { return s.Clock.Coarse() < s.slowUntil.Load() }
+func (g *Groups) Slow() bool { return g.s.Clock.Coarse() < g.slowUntil.Load() }
 
 // WasSlow notes such a READ.
-func (s *Session) WasSlow() { s.slowUntil.Store(s.Clock.Coarse() + int64(slowFor)) }
+func (g *Groups) WasSlow() { g.slowUntil.Store(g.s.Clock.Coarse() + int64(slowFor)) }
 
 // slowFor is for how long others are READ rather.
 const slowFor = 250 * time.Millisecond

@@ -134,8 +134,7 @@ type sight struct {
 	Touches  Touches
 	suspects suspects
 
-	groups    groups
-	slowUntil atomic.Int64 // coarse time (WasSlow)
+	Groups Groups
 
 	newsDue   atomic.Bool // the server may see another cluster than it has told
 	newsAsked atomic.Bool // it is being asked

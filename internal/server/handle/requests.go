@@ -139,7 +139,7 @@ var requests = [wire.MaxRequest + 1]row{
 	wire.TypeWatch:   {mayRead, onScans, ofPrefix(wire.ParseWatch, func(m wire.Watch) []byte { return m.Prefix }, (*op).watch)},
 	wire.TypeReport:  {mayRead, onLane, tellingOf(wire.ParseReport, (*op).report)},
 
-	wire.TypeGroupInfo: {mayRead, onLane, keyless(wire.ParseGroupInfoRequest, (*op).groupInfo)},
+	wire.TypeGroupInfo: {mayRead, onLane, keyless(wire.ParseGroupInfoRequest, groupInfo)},
 
 	wire.TypePut:        {mayWrite, onLane, ofKey(wire.ParsePut, func(m wire.Put) []byte { return m.Key }, (*op).put)},
 	wire.TypePutLarge:   {mayWrite, onLane, ofKey(wire.ParsePutLarge, func(m wire.PutLarge) []byte { return m.Key }, (*op).putLarge)},
