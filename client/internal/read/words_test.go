@@ -377,22 +377,30 @@ func TestWordsAreAskedForSeldom(t *testing.T) {
 
 // TestWordsExpire: that a replicated key has expired is said by the leader alone (R9).
 func TestWordsExpire(t *testing.T) {
-	for way, get := range map[string]func(*wordsRig) string{"get": (*wordsRig).get, "many": (*wordsRig).many} {
+	for _, way := range []string{"get", "many"} {
 		inWords(t, 3, 3, nil, func(t *testing.T, r *wordsRig) {
-			past := uint64(1) // µs since 1970
-			p, err := r.rt.Owner([]byte(wordsKey))
+			r.Store(r.at[0], "e", "READ", 6)
+			r.Set("e", "asked")
+			r.at[0].Server.Change(func(mem []byte) { // in its place: it expired a microsecond after 1970 began
+				at := clienttest.ItemsPlace + layout.PlaceOfByte(6<<12)
+				it := layout.Item{Version: 6, Key: []byte("e"), Value: []byte("READ"), Expiry: 1}
+				size := layout.ItemSize(1, 4, true)
+				layout.WriteItem(mem[at.Byte():at.Byte()+uint64(size)], r.at[0].Incarnation, at, it, layout.Pending)
+				layout.SetState(mem[at.Byte():], 6, layout.Live)
+				class, _ := layout.ClassFor(size)
+				seg := clienttest.SegmentPlace + layout.PlaceOfByte(uint64(r.ShardOf("e"))*uint64(layout.SegmentBytes(0)))
+				clienttest.PutWord(mem[clienttest.SlotAt(seg, []byte("e")):], uint64(layout.MakeSlot(layout.HashKey(42, []byte("e")).Fingerprint(), class, at)))
+			})
+			p, err := r.rt.Owner([]byte("e"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			p.Current().Time.Pong(1<<40, p.Current().Now()) // the server's time
-			r.at[0].Server.Change(func(mem []byte) {
-				at := clienttest.ItemsPlace + layout.PlaceOfByte(5<<12)
-				it := layout.Item{Version: 5, Key: []byte(wordsKey), Value: []byte("READ"), Expiry: past}
-				layout.WriteItem(mem[at.Byte():at.Byte()+uint64(layout.ItemSize(len(wordsKey), 4, true))], r.at[0].Incarnation, at, it, layout.Pending)
-				layout.SetState(mem[at.Byte():], 5, layout.Live)
-			})
-			if got := get(r); got != "asked" {
-				t.Errorf("%s: %q by %s", way, got, r.seen())
+			if got, err := ways[way](t.Context(), r.rt, "e"); err != nil || got != "asked" {
+				t.Errorf("%s: %q, %v by %s", way, got, err, r.seen())
+			}
+			if n := r.rt.Counters(); n.Fallbacks.Expiry == 0 || n.ExpiredMisses != 0 || !strings.Contains(r.seen(), "L item") {
+				t.Errorf("%s: by %s; %+v", way, r.seen(), n)
 			}
 		})
 	}
