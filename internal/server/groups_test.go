@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store"
@@ -27,6 +28,7 @@ type replicas struct {
 	dirs  []string
 	seeds []string
 	m     *cluster.Map
+	quiet time.Duration // Config.LeaderQuiet
 }
 
 // replicaOf makes a configuration that of a node which can have replicas.
@@ -83,6 +85,7 @@ func (r *replicas) start(i int) *Server {
 	srv := startServer(r.t, func(c *Config) {
 		clusterOf(string(rune('a'+i)), r.seeds...)(c)
 		replicaOf(c, r.dirs[i])
+		c.LeaderQuiet = r.quiet
 	})
 	r.nodes[i] = srv
 	r.seeds = append(r.seeds, srv.GossipAddr())
@@ -449,6 +452,39 @@ func TestHandOver(t *testing.T) {
 		r.start(i)
 		return srv.groups.Handed() > handed
 	})
+}
+
+// TestLeadersGoHome: a group that another node leads goes back to the first replica of the map when it has been quiet for a while, with no write lost and
+// no call refused for more than a moment; and stays there.
+func TestLeadersGoHome(t *testing.T) {
+	r := &replicas{t: t, quiet: 300 * time.Millisecond}
+	for i := range 3 {
+		r.dirs = append(r.dirs, t.TempDir())
+		r.nodes = append(r.nodes, nil)
+		r.start(i)
+	}
+	r.agree()
+	home := int(r.m.Replication.Groups[r.m.Replication.Group[0]].Replicas[0].Node)
+	eventually(t, "the preferred node leads", func() bool { return r.leader(0) == home })
+	r.put(keyOf(0), "1")
+	r.stop(home)
+	r.put(keyOf(0), "2")
+	if lead := r.leader(0); lead == home {
+		t.Fatal("a node that is stopped leads")
+	}
+	r.start(home)
+	eventually(t, "the group goes back", func() bool { return r.leader(0) == home })
+	r.want(keyOf(0), "2")
+	r.put(keyOf(0), "3")
+	st, err := store.EngineOf(r.nodes[home].main.Store).Status(consensus.GroupID(r.m.Replication.Groups[r.m.Replication.Group[0]].ID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(3 * r.quiet)
+	after, err := store.EngineOf(r.nodes[home].main.Store).Status(st.Group)
+	if err != nil || after.Term != st.Term || !after.Leads {
+		t.Errorf("it has left again: %+v, %v", after, err)
+	}
 }
 
 // TestReplicaDevicePulled: the device by which replicas talk goes, with ways open in both directions. It is closed with all that stands on it, comes
