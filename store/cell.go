@@ -81,7 +81,11 @@ type Sight struct {
 func SightOf(s *Store, group consensus.GroupID) (Sight, bool) {
 	for i := range s.groups.of {
 		if m := s.groups.of[i].Load(); m != nil && m.group == group {
-			return m.cell.sight()
+			v, ok := m.cell.sight()
+			if _, leads := m.Ready(); !leads {
+				v.Term = 0
+			}
+			return v, ok
 		}
 	}
 	return Sight{}, false
