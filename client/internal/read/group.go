@@ -6,7 +6,6 @@ import (
 
 	"github.com/rdmakv/rdmakv/client/internal/base"
 	"github.com/rdmakv/rdmakv/client/internal/peer"
-	"github.com/rdmakv/rdmakv/client/internal/route"
 	"github.com/rdmakv/rdmakv/client/internal/session"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -27,8 +26,7 @@ type group struct {
 	grant *session.Grant
 	low   uint64
 
-	words  *vouchers // of replicated keys; nil: they are not
-	vouchs []int     // by the index in which: the key's voucher
+	words *vouchers // of replicated keys; nil: they are not
 
 	part    int // keys that share a batch
 	members []member
@@ -67,27 +65,24 @@ func getGroup(c *peer.Peer, p *base.Limit, keys [][]byte, results []base.Result,
 	return rest, learned, nil
 }
 
-// groupOn is getGroup on a session. f is given where the keys are replicated.
-func groupOn(c *peer.Peer, f *route.Router, p *base.Limit, s *session.Session, keys [][]byte, results []base.Result, which []int) (rest []int, learned bool) {
+// groupOn is getGroup on a session. words are those of the keys, if they are replicated; else nil.
+func groupOn(c *peer.Peer, words *vouchers, p *base.Limit, s *session.Session, keys [][]byte, results []base.Result, which []int) (rest []int, learned bool) {
 	s.Lease.Use()
 	gr := groupPool.Get().(*group)
 	*gr = group{
 		c: c, s: s, v: s.View(), p: p, keys: keys, results: results,
 		grant: s.Lease.Grant(), low: s.Time.Low(), members: gr.members[:0],
-		part: doorbellKeys,
+		part: doorbellKeys, words: words,
 	}
 	if s.Device.Software {
 		gr.part = partKeys
 	}
-	if f != nil {
-		gr.vouch(f, which) // before the first READ (R14)
-	}
-	for at, i := range which {
-		gr.join(i, at)
+	for _, i := range which {
+		gr.join(i)
 	}
 	gr.room.more = len(gr.members)
 	gr.run()
-	if f != nil {
+	if words != nil {
 		gr.vouched()
 	}
 	unknownRegion := false
@@ -110,15 +105,6 @@ func groupOn(c *peer.Peer, f *route.Router, p *base.Limit, s *session.Session, k
 	return rest, unknownRegion && s.LearnRegions(p, version)
 }
 
-// vouch READs what it takes to believe what will be READ.
-func (gr *group) vouch(f *route.Router, which []int) {
-	gr.words = new(vouchers)
-	for _, i := range which {
-		gr.vouchs = append(gr.vouchs, gr.words.of(gr.s, route.LedOf(f, gr.keys[i])))
-	}
-	gr.words.post()
-}
-
 // vouched takes back the answers for which nothing vouches: their keys are got again.
 func (gr *group) vouched() {
 	gr.words.settle(gr.p)
@@ -136,8 +122,8 @@ func (gr *group) vouched() {
 	}
 }
 
-// join makes a key a member; at is its place in which.
-func (gr *group) join(i, at int) {
+// join makes a key a member.
+func (gr *group) join(i int) {
 	s, key := gr.s, gr.keys[i]
 	if err := base.CheckKey(key); err != nil {
 		gr.results[i].Err = gr.c.Fail("get", key, s.Addr, err)
@@ -145,7 +131,7 @@ func (gr *group) join(i, at int) {
 	}
 	m := member{i: i, first: -1, state: layout.ActionRead, hash: layout.HashKey(gr.v.Seed, key)}
 	if gr.words != nil {
-		if m.voucher = gr.vouchs[at]; gr.words.led[m.voucher].told == nil {
+		if m.voucher = gr.words.of[i]; gr.words.led[m.voucher].leader != s {
 			m.state = layout.ActionAsk
 			gr.members = append(gr.members, m)
 			return

@@ -43,15 +43,28 @@ var errPending = errors.New("client: no answer yet")
 func Many(ctx context.Context, f *route.Router, keys [][]byte, results []base.Result) error {
 	if p := f.Only(); p != nil { // without what several nodes cost
 		all := indexPool.Get().(*indexes)
-		multiGetAt(ctx, f, p, keys, results, all.upTo(len(keys)), 0)
+		multiGetAt(ctx, f, p, keys, results, all.upTo(len(keys)), 0, nil)
 		indexPool.Put(all)
 		return partial(results)
 	}
+	var words *vouchers
 	f.Many(ctx, "get", len(keys), func(i int) []byte { return keys[i] },
+		func(which []int) { // before the first READ of a try (R14)
+			if words != nil {
+				words.release()
+				words = nil
+			}
+			if len(which) > 0 && !route.LedOf(f, keys[which[0]]).IsNone() {
+				words = vouch(f, keys, which)
+			}
+		},
 		func(ctx context.Context, p *peer.Peer, which []int, patience time.Duration) {
-			multiGetAt(ctx, f, p, keys, results, which, patience)
+			multiGetAt(ctx, f, p, keys, results, which, patience, words)
 		},
 		func(i int) *error { return &results[i].Err })
+	if words != nil {
+		words.release()
+	}
 	return partial(results)
 }
 
@@ -89,13 +102,14 @@ func partial(results []base.Result) error {
 		func(err error) bool { return !errors.Is(err, base.ErrNotFound) })
 }
 
-// multiGetAt gets the keys of which the indexes are given at one server. patience is of a try at a replica.
-func multiGetAt(ctx context.Context, f *route.Router, c *peer.Peer, keys [][]byte, results []base.Result, which []int, patience time.Duration) {
+// multiGetAt gets the keys of which the indexes are given at one server. patience is of a try at a replica, and words are of
+// replicated keys.
+func multiGetAt(ctx context.Context, f *route.Router, c *peer.Peer, keys [][]byte, results []base.Result, which []int, patience time.Duration, words *vouchers) {
 	for _, i := range which {
 		results[i].Err = errPending
 	}
 	if c.Led() {
-		manyLed(ctx, f, c, keys, results, which, patience)
+		manyLed(ctx, f, c, keys, results, which, patience, words)
 		return
 	}
 	if s := c.Current(); s != nil && s.Mapped() {

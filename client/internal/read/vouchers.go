@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client/internal/base"
@@ -13,16 +14,19 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// What words are to one key (words.go), vouchers are to many that are asked for at one node: the cells of all their groups are READ once at each
-// node that it takes, in one READ as a rule, because the cells of a node stand behind each other.
+// What words are to one key (words.go), vouchers are to the keys of one call: before anything else is READ the cells of all their groups are, in one READ
+// of each node as a rule, because the cells of a node stand behind each other.
 //
-//	keys of groups 3, 7 and 9 ──▶ leader     cells of 3, 7, 9
-//	                              voter a    cells of 3, 9
-//	                              voter b    cell of 7
+//	keys of groups 3, 7 and 9 ──▶ node a   leads 3 and 7    cells of 3, 7, 9
+//	                              node b   leads 9          cells of 3, 9
+//	                              node c                    cell of 7
+//
+// The parts of the call, one at each node that leads some of the groups, go by the same vouchers.
 
 // A voucher is what is believed of one group.
 type voucher struct {
 	group  uint32
+	leader *session.Session   // the session that its keys are READ by
 	told   *session.GroupInfo // by the leader; nil: its keys cannot be READ now
 	others int                // of cells, at nodes that do not lead
 	own    bool               // the leader's cell fits
@@ -34,8 +38,9 @@ func (o *voucher) holds() bool { return o.told != nil && o.own && o.right == o.o
 
 // A cellAt is a cell that is READ at a node.
 type cellAt struct {
-	voucher int
-	place   layout.Place
+	voucher  int
+	place    layout.Place
+	isLeader bool
 }
 
 // A nodeCells is the READ of the cells of one node.
@@ -47,17 +52,51 @@ type nodeCells struct {
 	b     *session.Reads // under way
 }
 
-// vouchers are those of one group of keys.
+// vouchers are those of one call, or of one try of it. They are pooled.
 type vouchers struct {
+	of []int // by index of the key: its voucher
+
+	mu    sync.Mutex // guards what follows, and is held while somebody waits for cells
 	led   []voucher
-	nodes []nodeCells // the leader's first
+	nodes []nodeCells
 }
 
 // cellSpan is how many bytes of cells are READ in one piece.
 const cellSpan = 4 << 10
 
-// of is the index of the voucher of a group, which is made if there is none. s is the session with the leader.
-func (v *vouchers) of(s *session.Session, led route.Led) int {
+var vouchersPool = sync.Pool{New: func() any { return new(vouchers) }}
+
+// vouch READs what it takes to believe what will be READ of the keys that have replicas and of which the indexes are given. It waits for nothing. Whoever
+// calls it calls release, when no part of the call is under way.
+func vouch(f *route.Router, keys [][]byte, which []int) *vouchers {
+	v := vouchersPool.Get().(*vouchers)
+	v.of = slices.Grow(v.of[:0], len(keys))[:len(keys)]
+	for _, i := range which {
+		v.of[i] = v.join(f, keys[i])
+	}
+	for i := range v.nodes {
+		v.nodes[i].post()
+	}
+	return v
+}
+
+// release ends the use of the vouchers.
+func (v *vouchers) release() {
+	for i := range v.nodes {
+		n := &v.nodes[i]
+		if n.b != nil { // nobody has waited for it
+			n.b.Leave()
+		}
+		*n = nodeCells{cells: n.cells[:0], at: n.at[:0]}
+	}
+	clear(v.led)
+	v.led, v.nodes = v.led[:0], v.nodes[:0]
+	vouchersPool.Put(v)
+}
+
+// join is the index of the voucher of a key's group, which is made if there is none.
+func (v *vouchers) join(f *route.Router, key []byte) int {
+	led := route.LedOf(f, key)
 	id := led.Group()
 	for i := range v.led {
 		if v.led[i].group == id {
@@ -66,7 +105,14 @@ func (v *vouchers) of(s *session.Session, led route.Led) int {
 	}
 	i := len(v.led)
 	v.led = append(v.led, voucher{group: id})
-	o := &v.led[i]
+	p, err := f.Owner(key)
+	if err != nil {
+		return i
+	}
+	s := p.Current()
+	if s == nil || !s.Words || s.Mapped() { // where memory is mapped each key is got by itself
+		return i
+	}
 	told := s.Groups.Of(id)
 	if told == nil {
 		return i
@@ -89,32 +135,30 @@ func (v *vouchers) of(s *session.Session, led route.Led) int {
 	if have < need {
 		return i
 	}
-	o.told, o.others = told, need
-	v.add(s, i, told.Cell)
+	o := &v.led[i]
+	o.leader, o.told, o.others = s, told, need
+	v.add(s, cellAt{i, told.Cell, true})
 	for _, a := range at[:need] {
-		v.add(a.s, i, a.cell)
+		v.add(a.s, cellAt{i, a.cell, false})
 	}
 	return i
 }
 
-// add has the cell of a voucher READ at a node.
-func (v *vouchers) add(s *session.Session, i int, place layout.Place) {
+// add has a cell READ at a node.
+func (v *vouchers) add(s *session.Session, at cellAt) {
 	n := slices.IndexFunc(v.nodes, func(n nodeCells) bool { return n.s == s })
 	if n < 0 {
-		n = len(v.nodes)
-		v.nodes = append(v.nodes, nodeCells{s: s})
+		if n = len(v.nodes); n < cap(v.nodes) {
+			v.nodes = v.nodes[:n+1] // with the memory that it had
+		} else {
+			v.nodes = append(v.nodes, nodeCells{})
+		}
+		v.nodes[n].s = s
 	}
-	v.nodes[n].cells = append(v.nodes[n].cells, cellAt{i, place})
+	v.nodes[n].cells = append(v.nodes[n].cells, at)
 }
 
-// post READs the cells, and does not wait.
-func (v *vouchers) post() {
-	for i := range v.nodes {
-		v.nodes[i].post(i > 0)
-	}
-}
-
-func (n *nodeCells) post(isOther bool) {
+func (n *nodeCells) post() {
 	slices.SortFunc(n.cells, func(a, b cellAt) int { return cmp.Compare(a.place, b.place) })
 	s := n.s
 	n.grant = s.Lease.Grant() // before the READ (R17)
@@ -138,9 +182,8 @@ func (n *nodeCells) post(isOther bool) {
 	if !postNow(b) {
 		return
 	}
-	if n.b = b; isOther {
-		s.Counts.WordReads.Add(uint64(reads))
-	}
+	s.Counts.WordReads.Add(uint64(reads))
+	n.b = b
 }
 
 // postNow posts READs without waiting for memory or space: calls that hold those of one node and wait for those of another could wait for each other.
@@ -160,14 +203,16 @@ func postNow(b *session.Reads) bool {
 	return true
 }
 
-// settle waits for the cells that are under way.
+// settle waits for the cells that are under way. Afterwards holds says of each voucher whether what was READ before, or will be, counts.
 func (v *vouchers) settle(p *base.Limit) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	for i := range v.nodes {
-		v.nodes[i].settle(p, i == 0, v.led)
+		v.nodes[i].settle(p, v.led)
 	}
 }
 
-func (n *nodeCells) settle(p *base.Limit, isLeader bool, led []voucher) {
+func (n *nodeCells) settle(p *base.Limit, led []voucher) {
 	b := n.b
 	if b == nil {
 		return
@@ -183,7 +228,7 @@ func (n *nodeCells) settle(p *base.Limit, isLeader bool, led []voucher) {
 			bytes, first := b.Bytes(r), n.cells[from].place.Byte()
 			for _, at := range n.cells[from:to] {
 				cell, err := layout.ParseCell(bytes[at.place.Byte()-first:])
-				n.judge(&led[at.voucher], cell, err == nil, isLeader)
+				judgeCell(&led[at.voucher], cell, err == nil, at.isLeader)
 			}
 		}
 	}
@@ -192,8 +237,8 @@ func (n *nodeCells) settle(p *base.Limit, isLeader bool, led []voucher) {
 	}
 }
 
-// judge compares a cell with what the leader has told.
-func (n *nodeCells) judge(o *voucher, cell layout.Cell, whole, isLeader bool) {
+// judgeCell compares a cell with what the leader has told.
+func judgeCell(o *voucher, cell layout.Cell, whole, isLeader bool) {
 	fits := whole && cell.Word == o.told.Term && (!isLeader || cell.Config == o.told.Config)
 	switch {
 	case fits && isLeader:
@@ -201,12 +246,12 @@ func (n *nodeCells) judge(o *voucher, cell layout.Cell, whole, isLeader bool) {
 	case fits:
 		o.right++
 	case whole && isLeader:
-		n.s.Groups.Forget(o.group, o.told)
+		o.leader.Groups.Forget(o.group, o.told)
 	}
 }
 
 // manyLed gets keys at a node that is believed to lead their groups: by READs that words vouch for, and what is left one by one.
-func manyLed(ctx context.Context, f *route.Router, c *peer.Peer, keys [][]byte, results []base.Result, which []int, patience time.Duration) {
+func manyLed(ctx context.Context, f *route.Router, c *peer.Peer, keys [][]byte, results []base.Result, which []int, patience time.Duration, v *vouchers) {
 	if s := c.Current(); s != nil && s.Mapped() {
 		getDirectly(ctx, f, c, s, keys, results, which, patience)
 		return
@@ -216,12 +261,12 @@ func manyLed(ctx context.Context, f *route.Router, c *peer.Peer, keys [][]byte, 
 		p := c.Begin(ctx)
 		c.Replica.Hurry(&p, patience)
 		s, err := c.Replica.Reach(&p)
-		if err == nil && s.Words && !s.Lease.IsLapsed() {
+		if err == nil && s.Words && v != nil && !s.Lease.IsLapsed() {
 			within, cancel := p, context.CancelFunc(nil)
 			within.Ctx, cancel = p.Bounded()
 			var learned bool
-			if part, learned = groupOn(c, f, &within, s, keys, results, part); learned { // a newer view: once more
-				part, _ = groupOn(c, f, &within, s, keys, results, part)
+			if part, learned = groupOn(c, v, &within, s, keys, results, part); learned { // a newer view: once more
+				part, _ = groupOn(c, v, &within, s, keys, results, part)
 			}
 			if err = within.Ctx.Err(); ctx.Err() == nil && err != nil && len(part) > 0 {
 				c.Settle(&p, s)

@@ -317,17 +317,16 @@ func TestVouchersWithinLeases(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, late := range []bool{false, true} {
-			var v vouchers
-			i := v.of(p.Current(), route.LedOf(r.rt, []byte(wordsKey)))
-			v.post()
+			v := vouch(r.rt, [][]byte{[]byte(wordsKey)}, []int{0})
 			if late {
 				r.clock.Advance(3 * time.Second)
 			}
 			limit := p.Begin(t.Context())
 			v.settle(&limit)
-			if v.led[i].holds() == late {
-				t.Errorf("after the lease: %v; it holds: %v", late, v.led[i].holds())
+			if v.led[v.of[0]].holds() == late {
+				t.Errorf("after the lease: %v; it holds: %v", late, v.led[v.of[0]].holds())
 			}
+			v.release()
 		}
 	})
 }
@@ -414,21 +413,15 @@ func TestManyWords(t *testing.T) {
 		r.Words()
 		var keys [][]byte
 		groups := map[uint32]bool{}
-		lead := ""
+		leaders := map[string]bool{}
 		for i := 0; len(keys) < 64; i++ {
 			k := fmt.Sprintf("k%d", i)
-			if lead == "" {
-				lead = r.Leader(k)
-			}
-			if r.Leader(k) != lead {
-				continue
-			}
-			groups[r.GroupOf(k).ID] = true
+			groups[r.GroupOf(k).ID], leaders[r.Leader(k)] = true, true
 			keys = append(keys, []byte(k))
 			r.Set(k, "asked")
 		}
-		if len(groups) < 2 {
-			t.Fatalf("one node leads %d groups", len(groups))
+		if len(groups) < 4 || len(leaders) < 3 {
+			t.Fatalf("%d nodes lead %d groups", len(leaders), len(groups))
 		}
 		for _, n := range r.Nodes {
 			n.OnRead = func(place uint64, dst []byte) { r.serve(n, layout.PlaceOfByte(place), dst) }
@@ -481,6 +474,7 @@ func TestManyWords(t *testing.T) {
 		// One group's voters have another term.
 		id := r.GroupOf(string(keys[0])).ID
 		var of uint64
+		lead := r.Leader(string(keys[0]))
 		for _, k := range keys {
 			if r.GroupOf(string(k)).ID == id {
 				of++
@@ -499,6 +493,21 @@ func TestManyWords(t *testing.T) {
 			if inIt && string(results[i].Value) != "asked" || !inIt && !errors.Is(results[i].Err, base.ErrNotFound) {
 				t.Errorf("%s: %q, %v", keys[i], results[i].Value, results[i].Err)
 			}
+		}
+	})
+}
+
+// TestVouchersOfALeader: words of a group's leader say nothing of what is READ at another node, where a table has led the key meanwhile.
+func TestVouchersOfALeader(t *testing.T) {
+	inWords(t, 3, 3, nil, func(t *testing.T, r *wordsRig) {
+		keys, results := [][]byte{[]byte(wordsKey)}, []base.Result{{Err: errPending}}
+		v := vouch(r.rt, keys, []int{0})
+		defer v.release()
+		_, other := route.LedOf(r.rt, keys[0]).At(r.at[0].ID, 1)
+		limit := other.Begin(t.Context())
+		rest, _ := groupOn(other, v, &limit, other.Current(), keys, results, []int{0})
+		if len(rest) != 1 || results[0].Err != errPending || strings.Contains(r.seen(), "a item") {
+			t.Errorf("%v, %q, %v by %s", rest, results[0].Value, results[0].Err, r.seen())
 		}
 	})
 }

@@ -39,9 +39,9 @@ func spread(parts map[*peer.Peer][]int, do func(p *peer.Peer, which []int)) {
 }
 
 // Many carries out a call for n keys in a cluster: do notes the error of each in errs, of
-// which those that were sent elsewhere are done again. patience is of a try at a replica (Reroute.Patience).
+// which those that were sent elsewhere are done again; begin, if not nil, is called with the keys of each round before it. patience is of a try at a replica (Reroute.Patience).
 func (r *Router) Many(ctx context.Context, op string, n int, key func(int) []byte,
-	do func(ctx context.Context, p *peer.Peer, which []int, patience time.Duration), err func(int) *error,
+	begin func(which []int), do func(ctx context.Context, p *peer.Peer, which []int, patience time.Duration), err func(int) *error,
 ) {
 	var way Reroute
 	defer way.End()
@@ -53,6 +53,9 @@ func (r *Router) Many(ctx context.Context, op string, n int, key func(int) []byt
 				*err(i) = r.Fail(op, key(i), noMap)
 			}
 		} else {
+			if begin != nil {
+				begin(left)
+			}
 			spread(parts, func(p *peer.Peer, which []int) { do(ctx, p, which, way.Patience()) })
 		}
 		again, step, why := r.table.Load().failed(ctx, left, parts, key, err)

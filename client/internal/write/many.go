@@ -253,7 +253,7 @@ func Many(ctx context.Context, f *route.Router, pairs []base.Pair) error {
 		multiPutAt(ctx, p, pairs, errs, route.UpTo(len(pairs)), nil, 0)
 	} else {
 		var keep kept
-		f.Many(ctx, "put", len(pairs), func(i int) []byte { return pairs[i].Key },
+		f.Many(ctx, "put", len(pairs), func(i int) []byte { return pairs[i].Key }, nil,
 			func(ctx context.Context, p *peer.Peer, which []int, patience time.Duration) {
 				multiPutAt(ctx, p, pairs, errs, which, &keep, patience)
 			},
