@@ -2,6 +2,7 @@ package wait
 
 import (
 	"runtime"
+	"time"
 
 	"github.com/rdmakv/rdmakv/rdma"
 )
@@ -52,6 +53,25 @@ func (d *Dispatcher) postSpin(p rdma.SpinPoster, wrs []rdma.SendWR, op *Op) (int
 		d.pace.spunFor, d.pace.spunSince = op.ID(), w.begun
 	}
 	return n, err
+}
+
+// Look looks for completions once, for a few microseconds at most, if no other goroutine does, and reports whether op, which the caller waits for, has
+// finished. It is for a caller that would wait with a context, which costs more than a look.
+//
+// Look delivers what completes meanwhile, as PostSend does.
+func (d *Dispatcher) Look(op *Op) bool {
+	if op.Finished() || !d.tryLead() {
+		return op.Finished()
+	}
+	spin := time.Duration(0)
+	if d.opt.Spin > 0 {
+		spin = spinSlice
+	}
+	if _, err := d.poll(spin, op); err != nil {
+		_ = d.fail(err) // Wait says so
+	}
+	d.leave()
+	return op.Finished()
 }
 
 // tryLead takes the lead if it is free.

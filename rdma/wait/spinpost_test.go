@@ -186,3 +186,41 @@ func TestRest(t *testing.T) {
 	}
 	closeDispatcher(t, d)
 }
+
+// TestLook: a look finds what has come, waits for nothing, leaves the lead as it found it, and says nothing of a failed CQ but that op is not done.
+func TestLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, spin := range []time.Duration{0, 100 * time.Microsecond} {
+			q := newSlowCQ(t)
+			d := NewDispatcher(q, Options{Spin: spin})
+			op := d.NewOp()
+			began := time.Now()
+			if d.Look(op) || time.Since(began) > spinSlice {
+				t.Errorf("spin %v: nothing has come, and it is found after %v", spin, time.Since(began))
+			}
+			q.done(op.ID())
+			if !d.Look(op) || !d.Look(op) {
+				t.Errorf("spin %v: what has come is not found", spin)
+			}
+			if _, err := d.Wait(t.Context(), op); err != nil {
+				t.Errorf("spin %v: %v", spin, err)
+			}
+			// Somebody else leads.
+			if !d.tryLead() {
+				t.Fatalf("spin %v: a look has kept the lead", spin)
+			}
+			op = d.NewOp()
+			q.done(op.ID())
+			if d.Look(op) {
+				t.Errorf("spin %v: it looks beside a leader", spin)
+			}
+			d.leave()
+			if _, err := d.Wait(t.Context(), op); err != nil {
+				t.Errorf("spin %v: %v", spin, err)
+			}
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

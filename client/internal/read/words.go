@@ -185,7 +185,7 @@ func (l *leg) settle(p *base.Limit) {
 // awaitCells waits for READs of cells, for a while. came: they are there; mine: b is the caller's still.
 func awaitCells(s *session.Session, b *session.Reads, p *base.Limit) (came, mine bool) {
 	within := *p
-	if !b.IsDone() {
+	if !b.Look() {
 		ctx, cancel := context.WithTimeout(p.Ctx, wordPatience)
 		defer cancel()
 		within.Ctx = ctx
