@@ -157,9 +157,12 @@ func (r *replicas) want(key, value string) {
 }
 
 // keyOf is a key of a shard.
-func keyOf(shard uint16) string {
+func keyOf(shard uint16) string { return keyIn("key", shard) }
+
+// keyIn is a key of a shard that begins so.
+func keyIn(prefix string, shard uint16) string {
 	for i := 0; ; i++ {
-		if k := fmt.Sprint("key", i); cluster.ShardOf([]byte(k), 4) == shard {
+		if k := fmt.Sprint(prefix, i); cluster.ShardOf([]byte(k), 4) == shard {
 			return k
 		}
 	}
@@ -189,8 +192,8 @@ func TestReplicas(t *testing.T) {
 			}
 		}
 		for what, encode := range map[string]func(id uint64) []byte{
-			"scan":  func(id uint64) []byte { return wire.AppendScan(nil, id, wire.Scan{}) },
-			"watch": func(id uint64) []byte { return wire.AppendWatch(nil, id, wire.Watch{}) },
+			"scan of no group": func(id uint64) []byte { return wire.AppendScan(nil, id, wire.Scan{}) },
+			"watch":            func(id uint64) []byte { return wire.AppendWatch(nil, id, wire.Watch{}) },
 		} {
 			if _, err := p.call(encode); wire.StatusOf(err) != wire.StatusUnsupported {
 				t.Errorf("%s: %v, want unsupported", what, err)
@@ -407,8 +410,10 @@ func TestCutLeaderAnswersNoGet(t *testing.T) {
 		t.Fatalf("%q, %v", got.Value, err)
 	}
 	old.groups.Cut()
+	group := r.m.Replication.Groups[r.m.Replication.Group[0]].ID
 	for what, ask := range map[string]func() error{
-		"get": func() error { _, err := p.get(keyOf(0), 100); return err },
+		"scan": func() error { _, err := p.scan(wire.Scan{Group: group}); return err },
+		"get":  func() error { _, err := p.get(keyOf(0), 100); return err },
 		"exists": func() error {
 			_, err := p.call(func(id uint64) []byte { return wire.AppendExists(nil, id, wire.Key{Key: []byte(keyOf(0))}) })
 			return err
@@ -422,6 +427,91 @@ func TestCutLeaderAnswersNoGet(t *testing.T) {
 	r.put(keyOf(0), "new")
 	if _, err := p.get(keyOf(0), 100); wire.StatusOf(err) != wire.StatusNotLeader {
 		t.Errorf("after another has taken over: %v", err)
+	}
+	if _, err := p.scan(wire.Scan{Group: group}); wire.StatusOf(err) != wire.StatusNotLeader {
+		t.Errorf("a scan after another has taken over: %v", err)
+	}
+}
+
+// A keysPage is what a test looks at of a page.
+type keysPage struct {
+	keys []string
+	more bool
+	next []byte
+}
+
+// scan asks for a page of keys.
+func (p *peer) scan(m wire.Scan) (out keysPage, err error) {
+	m.KeysOnly = true
+	body, err := p.call(func(id uint64) []byte { return wire.AppendScan(nil, id, m) })
+	if err != nil {
+		return out, err
+	}
+	page, err := wire.ParseScanReply(body)
+	for e := range page.Entries {
+		out.keys = append(out.keys, string(e.Key))
+	}
+	out.more, out.next = page.More, bytes.Clone(page.Next)
+	return out, err
+}
+
+// TestScanOfReplicas: the leader of a group shows all keys of the group and no others, in order, though its store has those of other groups too;
+// whoever follows says who leads; and a scan goes on at the next leader where it was, with what was put meanwhile.
+func TestScanOfReplicas(t *testing.T) {
+	r := startReplicas(t)
+	want := map[uint32][]string{}
+	add := func(key string) {
+		g := r.m.Replication.Groups[r.m.Replication.Group[cluster.ShardOf([]byte(key), 4)]].ID
+		r.put(key, "v")
+		want[g] = append(want[g], key)
+	}
+	for i := range 40 {
+		add(fmt.Sprintf("k%02d", i))
+	}
+	all := func(shard uint16, group uint32, prefix string) (got []string) {
+		m := wire.Scan{Group: group, Prefix: []byte(prefix), Limit: 7}
+		for more := true; more; {
+			r.do(shard, "scan", func(p *peer) error {
+				page, err := p.scan(m)
+				if err == nil {
+					got = append(got, page.keys...)
+					m.After, more = page.next, page.more
+				}
+				return err
+			})
+			if len(got) == 7 { // the next page is another node's
+				i := r.leader(shard)
+				add(keyIn("k99", shard))       // behind all that was shown
+				r.put(keyIn("a", shard), "v")  // of another prefix
+				r.put(keyIn("k!", shard), "v") // before what was shown
+				r.stop(i)
+				r.start(i)
+			}
+		}
+		return got
+	}
+	for shard := range uint16(2) { // one of each group
+		group := r.m.Replication.Groups[r.m.Replication.Group[shard]].ID
+		got := all(shard, group, "k")
+		slices.Sort(want[group])
+		if !slices.Equal(got, want[group]) || len(got) < 10 {
+			t.Errorf("group %d: %v\nwant %v", group, got, want[group])
+		}
+		lead := r.leader(shard)
+		for i, srv := range r.nodes {
+			p := dial(t, srv, peerOptions{})
+			eventually(t, "it says who leads", func() bool {
+				_, err := p.scan(wire.Scan{Group: group})
+				if i != lead && wire.StatusOf(err) != wire.StatusNotLeader {
+					t.Errorf("node %c, and %c leads group %d: %v", 'a'+i, 'a'+lead, group, err)
+				}
+				return i == lead || err != nil && strings.Contains(err.Error(), "node "+string(rune('a'+lead)))
+			})
+			if _, err := p.scan(wire.Scan{Group: 9}); wire.StatusOf(err) != wire.StatusBadRequest {
+				t.Errorf("a group that is not there: %v", err)
+			}
+			p.close()
+		}
 	}
 }
 

@@ -284,6 +284,8 @@ func TestBounds(t *testing.T) {
 		"an unknown state":          second(ParseMapAnswer(AppendMapAnswer(nil, MapAnswer{State: 3}))),
 		"moved to nobody":           second(ParseMoved(Body(AppendMoved(nil, TypeGet, 1, Moved{})))),
 		"moved to a long name":      second(ParseMoved(append(Body(AppendMoved(nil, TypeGet, 1, Moved{Owner: bytes.Repeat(key, MaxOwner)})), 'x'))),
+		"an unknown flag of a scan": scanned(4),
+		"a scan of group 0":         scanned(scanOfGroup, 0, 0, 0, 0),
 		"a leader of no group":      second(ParseNotLeader(Body(AppendNotLeader(nil, TypePut, 1, NotLeader{Term: 1})))),
 		"a leader with a long name": second(ParseNotLeader(append(Body(AppendNotLeader(nil, TypePut, 1, NotLeader{Group: 1, Leader: bytes.Repeat(key, MaxOwner)})), 'x'))),
 	} {
@@ -291,6 +293,13 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// scanned parses a scan whose last byte of the fixed fields is flags, and what stands behind it.
+func scanned(flags byte, behind ...byte) error {
+	body := Body(AppendScan(nil, 1, Scan{}))
+	body[len(body)-1] = flags
+	return second(ParseScan(append(body, behind...)))
 }
 
 func asked(m Document) error { return second(ParseDocument(Body(AppendDocument(nil, 1, m)))) }
