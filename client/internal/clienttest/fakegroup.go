@@ -2,7 +2,9 @@ package clienttest
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -16,6 +18,7 @@ import (
 type Replicas struct {
 	Nodes []*Node
 	Map   *cluster.Map
+	Page  uint32 // entries of a page of a scan, at most; 0: as many as are asked for
 
 	mu      sync.Mutex
 	lead    map[uint32]Led
@@ -44,14 +47,16 @@ type groupSlot struct {
 type Copied struct {
 	Node  string
 	Type  wire.Type
-	Key   string
+	Key   string // of a scan, that behind which its page begins
 	Group uint32
 	ID    wire.RequestID // of a write
 	RKey  uint32         // of a large one
 }
 
 // IsWrite reports whether it changes something.
-func (c Copied) IsWrite() bool { return c.Type != wire.TypeGet && c.Type != wire.TypeExists }
+func (c Copied) IsWrite() bool {
+	return c.Type != wire.TypeGet && c.Type != wire.TypeExists && c.Type != wire.TypeScan
+}
 
 // A Fate is what becomes of a request.
 type Fate struct {
@@ -130,6 +135,24 @@ func (r *Replicas) Leader(key string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.lead[id].Node
+}
+
+// LeaderLocked is the node that leads a group, for a fate.
+func (r *Replicas) LeaderLocked(group uint32) string { return r.lead[group].Node }
+
+// FallLocked has the next replica of a group lead it, in the next term, for a fate.
+func (r *Replicas) FallLocked(group uint32) {
+	for _, g := range r.Map.Replication.Groups {
+		if g.ID != group {
+			continue
+		}
+		of := func(i int) string { return r.Map.Nodes[g.Replicas[i%len(g.Replicas)].Node].ID }
+		i := 0
+		for of(i) != r.lead[group].Node {
+			i++
+		}
+		r.lead[group] = Led{Node: of(i + 1), Term: r.lead[group].Term + 1}
+	}
 }
 
 // Draw says what becomes of requests. It is called with a lock held.
@@ -214,14 +237,15 @@ func (r *Replicas) answer(n *Node, h wire.Header, msg []byte) ([]byte, bool) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	g := r.GroupOf(c.Key)
-	c.Node, c.Group = n.ID, g.ID
+	if c.Node = n.ID; c.Type != wire.TypeScan {
+		c.Group = r.GroupOf(c.Key).ID
+	}
 	r.copies = append(r.copies, c)
 	var f Fate
 	if r.fate != nil {
 		f = r.fate(c)
 	}
-	out := r.serveLocked(n, h, c, value, f)
+	out := r.serveLocked(n, h, body, c, value, f)
 	wire.SetCredits(out, 1)
 	switch {
 	case f.Cut:
@@ -234,14 +258,19 @@ func (r *Replicas) answer(n *Node, h wire.Header, msg []byte) ([]byte, bool) {
 }
 
 // serveLocked does what a node does, and returns its reply.
-func (r *Replicas) serveLocked(n *Node, h wire.Header, c Copied, value string, f Fate) []byte {
+func (r *Replicas) serveLocked(n *Node, h wire.Header, body []byte, c Copied, value string, f Fate) []byte {
 	refuse := func(s wire.Status) []byte { return wire.AppendError(nil, h.Type, h.ID, s, "") }
 	lead := r.lead[c.Group]
-	g := r.GroupOf(c.Key)
+	m := r.Map.Replication
+	at := slices.IndexFunc(m.Groups, func(g cluster.Group) bool { return g.ID == c.Group })
+	if at < 0 { // of a scan that names none
+		return refuse(wire.StatusUnsupported)
+	}
+	g := &m.Groups[at]
 	switch {
 	case f.Undone:
 	case g.At(slices.IndexFunc(r.Map.Nodes, func(m cluster.MapNode) bool { return m.ID == n.ID })) == 0:
-		owner := r.Map.OwnerOf(cluster.ShardOf([]byte(c.Key), ClusterShards))
+		owner := r.Map.OwnerOf(m.ShardsOf(at)[0])
 		return wire.AppendMoved(nil, h.Type, h.ID, wire.Moved{MapVersion: r.Map.Version, MapDigest: r.Map.Digest(), Owner: []byte(owner)})
 	case lead.Node != n.ID && f.Reply == nil && f.Status == 0:
 		return wire.AppendNotLeader(nil, h.Type, h.ID, wire.NotLeader{Group: c.Group, Term: lead.Term, Leader: []byte(lead.Node)})
@@ -260,6 +289,8 @@ func (r *Replicas) serveLocked(n *Node, h wire.Header, c Copied, value string, f
 		return refuse(f.Status)
 	case c.IsWrite():
 		return wire.AppendWriteReply(nil, h.Type, h.ID, wire.WriteReply{Version: 7, Applied: true, Existed: true})
+	case c.Type == wire.TypeScan:
+		return r.pageLocked(h, body)
 	}
 	v, ok := r.data[c.Key]
 	switch {
@@ -271,7 +302,38 @@ func (r *Replicas) serveLocked(n *Node, h wire.Header, c Copied, value string, f
 	return wire.AppendGetReply(nil, h.ID, wire.GetReply{Kind: wire.GetInline, ValueLen: uint32(len(v)), Version: 7, Value: []byte(v)})
 }
 
-// asked reads a request for a key.
+// pageLocked is a page of the keys of a group.
+func (r *Replicas) pageLocked(h wire.Header, body []byte) []byte {
+	m, err := wire.ParseScan(body)
+	if err != nil {
+		panic(err)
+	}
+	count, more := uint32(0), false
+	out := wire.BeginScanReply(nil, h.ID)
+	var last []byte
+	for _, k := range slices.Sorted(maps.Keys(r.data)) {
+		on := strings.Compare(k, string(m.After))
+		switch {
+		case r.GroupOf(k).ID != m.Group, !strings.HasPrefix(k, string(m.Prefix)), len(m.End) > 0 && k >= string(m.End):
+		case len(m.After) > 0 && (on < 0 || on == 0 && !m.From):
+		case count == m.Limit || r.Page > 0 && count == r.Page:
+			more = true
+		default:
+			e := wire.ScanEntry{Version: 7, Key: []byte(k), ValueLen: uint32(len(r.data[k]))}
+			if !m.KeysOnly {
+				e.Value, e.HasValue = []byte(r.data[k]), true
+			}
+			out, last = wire.AppendScanEntry(out, e), e.Key
+			count++
+		}
+	}
+	if !more {
+		last = nil
+	}
+	return wire.EndScanReply(out, 0, count, more, last)
+}
+
+// asked reads a request for a key, or for those of a group.
 func asked(h wire.Header, body []byte) (c Copied, value string, ok bool) {
 	c.Type = h.Type
 	var err error
@@ -282,6 +344,9 @@ func asked(h wire.Header, body []byte) (c Copied, value string, ok bool) {
 	case wire.TypeExists:
 		m, e := wire.ParseKey(body)
 		c.Key, err = string(m.Key), e
+	case wire.TypeScan:
+		m, e := wire.ParseScan(body)
+		c.Group, c.Key, err = m.Group, string(m.After), e
 	case wire.TypePut:
 		m, e := wire.ParsePut(body)
 		c.ID, c.Key, value, err = m.ID, string(m.Key), string(m.Value), e
