@@ -26,7 +26,7 @@ func FetchPage(ctx context.Context, c *Client) error {
 
 // PollEvents asks once for events.
 func PollEvents(p *peer.Peer, limit *base.Limit, prefix []byte, opts WatchOptions) ([]Event, error) {
-	page, err := pollOnce(p, limit, p.Current(), prefix, opts, false)
+	page, err := pollOnce(p, limit, p.Current(), pollAt{node: p.Node, most: maxPoll}, prefix, opts, false)
 	return page.events, err
 }
 

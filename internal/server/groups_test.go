@@ -192,8 +192,8 @@ func TestReplicas(t *testing.T) {
 			}
 		}
 		for what, encode := range map[string]func(id uint64) []byte{
-			"scan of no group": func(id uint64) []byte { return wire.AppendScan(nil, id, wire.Scan{}) },
-			"watch":            func(id uint64) []byte { return wire.AppendWatch(nil, id, wire.Watch{}) },
+			"scan of no group":  func(id uint64) []byte { return wire.AppendScan(nil, id, wire.Scan{}) },
+			"watch of no group": func(id uint64) []byte { return wire.AppendWatch(nil, id, wire.Watch{}) },
 		} {
 			if _, err := p.call(encode); wire.StatusOf(err) != wire.StatusUnsupported {
 				t.Errorf("%s: %v, want unsupported", what, err)
@@ -412,8 +412,9 @@ func TestCutLeaderAnswersNoGet(t *testing.T) {
 	old.groups.Cut()
 	group := r.m.Replication.Groups[r.m.Replication.Group[0]].ID
 	for what, ask := range map[string]func() error{
-		"scan": func() error { _, err := p.scan(wire.Scan{Group: group}); return err },
-		"get":  func() error { _, err := p.get(keyOf(0), 100); return err },
+		"scan":  func() error { _, err := p.scan(wire.Scan{Group: group}); return err },
+		"watch": func() error { _, err := p.call(watchOf(wire.Watch{Group: group})); return err },
+		"get":   func() error { _, err := p.get(keyOf(0), 100); return err },
 		"exists": func() error {
 			_, err := p.call(func(id uint64) []byte { return wire.AppendExists(nil, id, wire.Key{Key: []byte(keyOf(0))}) })
 			return err
@@ -602,5 +603,132 @@ func TestReadersComeAgain(t *testing.T) {
 	again := dial(t, r.nodes[0], peerOptions{})
 	if again.wel.Flags&wire.WelcomeSendOnly == 0 {
 		t.Error("it may READ")
+	}
+}
+
+// A watching is a watch of the group of shard 0, page by page, at whoever leads.
+type watching struct {
+	*replicas
+	at   wire.Cursor
+	got  []string
+	skip int
+}
+
+func (w *watching) group() uint32 { return w.m.Replication.Groups[w.m.Replication.Group[0]].ID }
+
+// page asks once.
+func (w *watching) page(wait uint32) {
+	w.t.Helper()
+	w.do(0, "watch", func(p *peer) error {
+		body, err := p.call(watchOf(wire.Watch{From: w.at, Group: w.group(), WaitMillis: wait, Values: true, MaxBytes: 1}))
+		if err != nil {
+			return err
+		}
+		m, events := p.events(body, nil)
+		for _, e := range events {
+			w.got = append(w.got, fmt.Sprintf("%s=%s", e.Key, e.Value))
+		}
+		if w.at = m.Next; m.Skipped {
+			w.skip++
+		}
+		return nil
+	})
+}
+
+// until asks until n events were told.
+func (w *watching) until(n int) {
+	w.t.Helper()
+	eventually(w.t, fmt.Sprint(n, " events are told"), func() bool {
+		w.page(20)
+		return len(w.got) >= n
+	})
+}
+
+// TestWatchOfReplicas: the leader of a group tells of the group's writes, in the order in which they took effect, and of no others; a watch goes on
+// at the next leader behind the last event, and misses nothing; and who has lost events by a restart says that there is a gap.
+func TestWatchOfReplicas(t *testing.T) {
+	r := startReplicas(t)
+	w := &watching{replicas: r}
+	w.page(0)
+	if len(w.got) != 0 || w.skip != 0 || w.at == (wire.Cursor{}) {
+		t.Fatalf("now: %+v", w)
+	}
+	first := w.at
+	ours := []string{keyOf(0), keyOf(2)} // the shards of the group
+	if g := r.m.Replication.Group; g[0] != g[2] || g[0] == g[1] {
+		t.Fatalf("the shards' groups: %v", g)
+	}
+	var want []string
+	put := func(n int) {
+		for range n {
+			key, value := ours[len(want)%2], fmt.Sprint(len(want))
+			r.put(key, value)
+			r.put(keyOf(1), "of the other group")
+			want = append(want, key+"="+value)
+		}
+	}
+	put(6)
+	w.until(4) // and stop in the middle
+	for range 2 {
+		i := r.leader(0)
+		r.stop(i)
+		put(3)
+		r.start(i)
+		put(2)
+		w.until(len(want) - 1)
+	}
+	w.until(len(want))
+	if !slices.Equal(w.got, want) || w.skip != 0 {
+		t.Errorf("%v, %d gaps\nwant %v", w.got, w.skip, want)
+	}
+	// One that waits is answered by a put.
+	lead := r.nodes[r.leader(0)]
+	p := dial(t, lead, peerOptions{})
+	id := p.wait(lead, wire.Watch{From: w.at, Group: w.group(), WaitMillis: 60_000})
+	r.put(keyOf(1), "of the other group")
+	put(1)
+	_, body, err := p.await(id)
+	if m, events := p.events(body, err); len(events) != 1 || m.Skipped || m.Next.Incarnation != first.Incarnation {
+		t.Errorf("%+v, %+v", m, events)
+	}
+	p.close()
+	// Nobody else answers.
+	for i, srv := range r.nodes {
+		if srv == lead {
+			continue
+		}
+		p := dial(t, srv, peerOptions{})
+		if _, err := p.call(watchOf(wire.Watch{From: w.at, Group: w.group()})); wire.StatusOf(err) != wire.StatusNotLeader {
+			t.Errorf("node %c: %v", 'a'+i, err)
+		}
+		p.close()
+	}
+	// A cursor of another cluster, and one that nobody gave out, are behind nothing that is known here.
+	for _, at := range []wire.Cursor{{Incarnation: first.Incarnation + 1, Version: w.at.Version}, {Incarnation: first.Incarnation, Version: 1<<64 - 1}} {
+		x := &watching{replicas: r, at: at}
+		if x.page(0); x.skip != 1 || x.at.Incarnation != first.Incarnation {
+			t.Errorf("%+v is taken for a cursor of the group: %+v", at, x)
+		}
+	}
+}
+
+// TestWatchIsKeptByFollowers: a replica that does not lead keeps events while it is told that somebody watches, though it refuses them.
+func TestWatchIsKeptByFollowers(t *testing.T) {
+	r := startReplicas(t)
+	w := &watching{replicas: r}
+	w.page(0)
+	lead := r.leader(0)
+	for i, srv := range r.nodes {
+		if i == lead {
+			continue
+		}
+		before := srv.main.Store.WatchStats().Noted
+		p := dial(t, srv, peerOptions{})
+		if _, err := p.call(watchOf(wire.Watch{Group: w.group()})); wire.StatusOf(err) != wire.StatusNotLeader {
+			t.Errorf("node %c: %v", 'a'+i, err)
+		}
+		p.close()
+		r.put(keyOf(0), "v")
+		eventually(t, "it has noted the event", func() bool { return srv.main.Store.WatchStats().Noted > before })
 	}
 }

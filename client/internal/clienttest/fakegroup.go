@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/wire"
@@ -26,6 +27,8 @@ type Replicas struct {
 	done    map[string]int // by key: how often a write took effect
 	results map[groupSlot]wire.RequestID
 	copies  []Copied
+	events  map[uint32][]wire.Event // by group: all there were
+	forgot  map[string]int          // by node: how many it does not have any more, of each group
 	clients map[[16]byte]bool
 	down    map[string]bool
 	fate    func(c Copied) Fate
@@ -55,8 +58,11 @@ type Copied struct {
 
 // IsWrite reports whether it changes something.
 func (c Copied) IsWrite() bool {
-	return c.Type != wire.TypeGet && c.Type != wire.TypeExists && c.Type != wire.TypeScan
+	return c.isOfKey() && c.Type != wire.TypeGet && c.Type != wire.TypeExists
 }
+
+// isOfKey reports whether it names a key, and not a group.
+func (c Copied) isOfKey() bool { return c.Type != wire.TypeScan && c.Type != wire.TypeWatch }
 
 // A Fate is what becomes of a request.
 type Fate struct {
@@ -74,6 +80,7 @@ func ReplicaCluster(t *testing.T, nodes, replicas, groups int) *Replicas {
 	r := &Replicas{
 		Nodes: Cluster(t, nodes, false), lead: map[uint32]Led{}, data: map[string]string{}, done: map[string]int{},
 		results: map[groupSlot]wire.RequestID{}, clients: map[[16]byte]bool{}, down: map[string]bool{},
+		events: map[uint32][]wire.Event{}, forgot: map[string]int{},
 	}
 	var in []cluster.MapNode
 	want := cluster.Want{Replicas: replicas, Groups: groups}
@@ -235,9 +242,12 @@ func (r *Replicas) answer(n *Node, h wire.Header, msg []byte) ([]byte, bool) {
 	if !ok {
 		return n.Answer(h, msg)
 	}
+	if c.Type == wire.TypeWatch {
+		time.Sleep(20 * time.Millisecond) // as a server waits for the next event
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c.Node = n.ID; c.Type != wire.TypeScan {
+	if c.Node = n.ID; c.isOfKey() {
 		c.Group = r.GroupOf(c.Key).ID
 	}
 	r.copies = append(r.copies, c)
@@ -280,6 +290,7 @@ func (r *Replicas) serveLocked(n *Node, h wire.Header, body []byte, c Copied, va
 			r.results[at] = c.ID
 			r.done[c.Key]++
 			r.data[c.Key] = value
+			r.events[c.Group] = append(r.events[c.Group], wire.Event{Version: uint64(len(r.events[c.Group])+1) << 12, Op: wire.EventPut, Key: []byte(c.Key)})
 		}
 	}
 	switch {
@@ -291,6 +302,8 @@ func (r *Replicas) serveLocked(n *Node, h wire.Header, body []byte, c Copied, va
 		return wire.AppendWriteReply(nil, h.Type, h.ID, wire.WriteReply{Version: 7, Applied: true, Existed: true})
 	case c.Type == wire.TypeScan:
 		return r.pageLocked(h, body)
+	case c.Type == wire.TypeWatch:
+		return r.eventsLocked(n, h, body)
 	}
 	v, ok := r.data[c.Key]
 	switch {
@@ -333,6 +346,42 @@ func (r *Replicas) pageLocked(h wire.Header, body []byte) []byte {
 	return wire.EndScanReply(out, 0, count, more, last)
 }
 
+// eventsLocked are the events of a group behind a cursor, as many as Page.
+func (r *Replicas) eventsLocked(n *Node, h wire.Header, body []byte) []byte {
+	m, err := wire.ParseWatch(body)
+	if err != nil {
+		panic(err)
+	}
+	all := r.events[m.Group]
+	next := wire.Cursor{Incarnation: 1000 + uint64(m.Group), Version: uint64(len(all)) << 12}
+	out := wire.BeginWatchReply(nil, h.ID)
+	switch from := int(m.From.Version >> 12); {
+	case m.From == wire.Cursor{}:
+		return wire.EndWatchReply(out, 0, 0, next, false)
+	case m.From.Incarnation != next.Incarnation || from < r.forgot[n.ID] || from > len(all):
+		return wire.EndWatchReply(out, 0, 0, next, true)
+	default:
+		all = all[from:]
+	}
+	if r.Page > 0 {
+		all = all[:min(len(all), int(r.Page))]
+	}
+	next.Version = m.From.Version
+	for _, e := range all {
+		out, next.Version = wire.AppendEvent(out, e), e.Version
+	}
+	return wire.EndWatchReply(out, 0, uint32(len(all)), next, false)
+}
+
+// Forget has a node forget the events that there are.
+func (r *Replicas) Forget(n *Node) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, all := range r.events {
+		r.forgot[n.ID] = max(r.forgot[n.ID], len(all))
+	}
+}
+
 // asked reads a request for a key, or for those of a group.
 func asked(h wire.Header, body []byte) (c Copied, value string, ok bool) {
 	c.Type = h.Type
@@ -347,6 +396,9 @@ func asked(h wire.Header, body []byte) (c Copied, value string, ok bool) {
 	case wire.TypeScan:
 		m, e := wire.ParseScan(body)
 		c.Group, c.Key, err = m.Group, string(m.After), e
+	case wire.TypeWatch:
+		m, e := wire.ParseWatch(body)
+		c.Group, err = m.Group, e
 	case wire.TypePut:
 		m, e := wire.ParsePut(body)
 		c.ID, c.Key, value, err = m.ID, string(m.Key), string(m.Value), e

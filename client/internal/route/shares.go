@@ -77,6 +77,27 @@ func (s Share) At(r *Router) (*peer.Peer, error) {
 	return g.leads(), nil
 }
 
+// Others returns the peers of the other replicas of a share's group, started.
+func (s Share) Others(r *Router, p *peer.Peer) (others []*peer.Peer) {
+	if g := r.table.Load().groupOf(s); g != nil {
+		for _, o := range g.peers {
+			if o != p {
+				o.Start()
+				others = append(others, o)
+			}
+		}
+	}
+	return others
+}
+
+// Node is the node of a share; "" if it is a group's, or of the only server there is.
+func (s Share) Node() string {
+	if s.Group != 0 {
+		return ""
+	}
+	return s.node.Node
+}
+
 // Again is Router.Again for a call for a share, of a group, that has failed with err at p.
 func (s Share) Again(ctx context.Context, r *Router, way *Reroute, p *peer.Peer, err error) context.Context {
 	t := r.table.Load()

@@ -140,7 +140,7 @@ var requests = [wire.MaxRequest + 1]row{
 	// The lane gives a held place back without waiting, which is why a client may send many of these.
 	wire.TypeRelease: {mayRead, onLane, ofHold(wire.ParseRelease, func(m wire.Release) uint64 { return m.ID }, true, (*op).release)},
 	wire.TypeScan:    {mayRead, onScans, ofPrefix(wire.ParseScan, func(m wire.Scan) ([]byte, uint32) { return m.Prefix, m.Group }, (*op).scan)},
-	wire.TypeWatch:   {mayRead, onScans, ofPrefix(wire.ParseWatch, func(m wire.Watch) ([]byte, uint32) { return m.Prefix, 0 }, (*op).watch)},
+	wire.TypeWatch:   {mayRead, onScans, ofPrefix(wire.ParseWatch, func(m wire.Watch) ([]byte, uint32) { return m.Prefix, m.Group }, (*op).watch)},
 	wire.TypeReport:  {mayRead, onLane, tellingOf(wire.ParseReport, (*op).report)},
 
 	wire.TypePut:        {mayWrite, onLane, ofKey(wire.ParsePut, func(m wire.Put) []byte { return m.Key }, (*op).put)},

@@ -6,6 +6,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/server/base"
 	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/store"
 )
 
 // What a login may do. Both are decided before any handler runs: by the right that
@@ -91,15 +92,15 @@ func (r *op) covers(group uint32) bool {
 		return group == 0
 	}
 	switch r.shards = own.Of(group); {
-	case r.Header.Type == wire.TypeWatch:
-		r.Fail(wire.StatusUnsupported, "watches of a cluster with replicas are not there yet")
-		return false
 	case group == 0:
-		r.Fail(wire.StatusUnsupported, "the keys are in groups with replicas, and scans ask for one group at a time: a client is needed that knows groups, and is not one of this node alone")
+		r.Fail(wire.StatusUnsupported, "the keys are in groups with replicas, and scans and watches ask for one group at a time: a client is needed that knows groups, and is not one of this node alone")
 		return false
 	case r.shards == nil:
 		r.Fail(wire.StatusBadRequest, fmt.Sprintf("group %d is asked for, and the shard map has none of that number", group))
 		return false
+	}
+	if r.Header.Type == wire.TypeWatch && own.Mine(r.shards[0]) {
+		store.KeepEvents(r.c.env.Store, r.shards[0]) // whoever leads: a watch goes on at the next leader
 	}
 	return r.ours(r.shards[0]) // whoever leads one shard of a group leads all
 }

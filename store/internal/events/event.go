@@ -85,3 +85,9 @@ type Stats struct {
 	Told    uint64 `json:"told"`    // events given out, once for each caller
 	Skipped uint64 `json:"skipped"` // answers that had to say "skipped"
 }
+
+// Add adds the numbers of other events.
+func (s *Stats) Add(o Stats) {
+	s.Bytes, s.Events, s.Waiting = s.Bytes+o.Bytes, s.Events+o.Events, s.Waiting+o.Waiting
+	s.Noted, s.Told, s.Skipped = s.Noted+o.Noted, s.Told+o.Told, s.Skipped+o.Skipped
+}
