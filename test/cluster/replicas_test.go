@@ -171,9 +171,10 @@ func cutOff(w *world, part func(string, func(*testing.T, *Server)), serves func(
 }
 
 // grow puts keys, one after the other, and goes through all of them again and again, until the function that it returns is called: each scan has
-// to show every key once, in order, that was acknowledged before it began, whatever becomes of the nodes meanwhile.
+// to show every key once, in order, that was acknowledged before it began, whatever becomes of the nodes meanwhile. A watch has to tell of each key
+// once, but for those behind a gap that it tells of.
 func (w *world) grow() (end func(*testing.T)) {
-	writer, reader := w.dial("west"), w.dial("east")
+	writer, reader, watcher := w.dial("west"), w.dial("east"), w.dial("west")
 	ctx, stop := context.WithCancel(w.t.Context())
 	var acknowledged, scans atomic.Int64
 	var mu sync.Mutex
@@ -186,6 +187,36 @@ func (w *world) grow() (end func(*testing.T)) {
 	}
 	name := func(i int64) string { return fmt.Sprintf("growing-%06d", i) }
 	var wg sync.WaitGroup
+	at, err := watcher.Position(within(w.t))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	told, gaps, watched := make(map[string]int), 0, make(chan struct{})
+	go func() {
+		defer close(watched)
+		last := make(map[uint16]uint64) // by shard, whose versions rise
+		each, cancel := context.WithCancel(w.t.Context())
+		defer cancel()
+		for e, err := range watcher.Watch(each, []byte("growing-"), client.WatchOptions{From: at}) {
+			switch shard := uint16(e.Version & 0xfff); {
+			case err != nil:
+				note(fmt.Errorf("the watch: %w", err))
+				return
+			case e.Op == client.EventSkip:
+				gaps++
+			case string(e.Key) == "growing-end":
+				return
+			case e.Op != client.EventPut || e.Version <= last[shard]:
+				note(fmt.Errorf("the watch tells of %v %q in version %d behind %d", e.Op, e.Key, e.Version, last[shard]))
+				return
+			default:
+				last[shard] = e.Version
+				mu.Lock()
+				told[string(e.Key)]++
+				mu.Unlock()
+			}
+		}
+	}()
 	wg.Go(func() {
 		for i := int64(0); ctx.Err() == nil; i++ {
 			each, cancel := context.WithTimeout(w.t.Context(), servedWithin)
@@ -224,6 +255,38 @@ func (w *world) grow() (end func(*testing.T)) {
 		t.Helper()
 		stop()
 		wg.Wait()
+		// The watch may be behind, and events of other groups come as they come: so it is ended when all is told, or nothing more comes.
+		for i, seen := 0, -1; i < 100; i++ {
+			time.Sleep(100 * time.Millisecond)
+			mu.Lock()
+			now := len(told)
+			mu.Unlock()
+			if now == int(acknowledged.Load()) || now == seen && i > 50 {
+				break
+			}
+			seen = now
+		}
+		if err := writer.Put(within(t), []byte("growing-end"), nil); err != nil {
+			t.Error(err)
+		}
+		if _, err := writer.Delete(within(t), []byte("growing-end")); err != nil {
+			t.Error(err)
+		}
+		<-watched
+		missed := 0
+		for i := range acknowledged.Load() {
+			switch told[name(i)] {
+			case 0:
+				missed++
+			case 1:
+			default:
+				t.Errorf("the watch tells of %s %d times", name(i), told[name(i)])
+			}
+		}
+		if missed > 0 && gaps == 0 {
+			t.Errorf("the watch has missed %d of %d keys, and tells of no gap", missed, acknowledged.Load())
+		}
+		t.Logf("the watch: %d keys, %d gaps, %d missed", len(told), gaps, missed)
 		if err := errors.Join(wrong...); err != nil || scans.Load() == 0 {
 			t.Errorf("of %d scans: %v", scans.Load(), err)
 		}
