@@ -712,23 +712,25 @@ func TestWatchOfReplicas(t *testing.T) {
 	}
 }
 
-// TestWatchIsKeptByFollowers: a replica that does not lead keeps events while it is told that somebody watches, though it refuses them.
+// TestWatchIsKeptByFollowers: a replica that does not lead keeps events, and goes on with that when it is told that somebody watches, though it
+// refuses to tell of them.
 func TestWatchIsKeptByFollowers(t *testing.T) {
 	r := startReplicas(t)
-	w := &watching{replicas: r}
-	w.page(0)
 	lead := r.leader(0)
 	for i, srv := range r.nodes {
 		if i == lead {
 			continue
 		}
-		before := srv.main.Store.WatchStats().Noted
+		before := srv.main.Store.WatchStats()
 		p := dial(t, srv, peerOptions{})
-		if _, err := p.call(watchOf(wire.Watch{Group: w.group()})); wire.StatusOf(err) != wire.StatusNotLeader {
+		if _, err := p.call(watchOf(wire.Watch{Group: (&watching{replicas: r}).group()})); wire.StatusOf(err) != wire.StatusNotLeader {
 			t.Errorf("node %c: %v", 'a'+i, err)
 		}
 		p.close()
 		r.put(keyOf(0), "v")
-		eventually(t, "it has noted the event", func() bool { return srv.main.Store.WatchStats().Noted > before })
+		eventually(t, "it has noted the event", func() bool { return srv.main.Store.WatchStats().Noted > before.Noted })
+		if asked := srv.main.Store.WatchStats().Asked; asked != before.Asked+1 {
+			t.Errorf("node %c was told %d times", 'a'+i, asked-before.Asked)
+		}
 	}
 }

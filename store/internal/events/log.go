@@ -37,7 +37,7 @@ type Log struct {
 	counts  counts
 }
 
-type counts struct{ noted, told, skips uint64 }
+type counts struct{ noted, told, skips, asked uint64 }
 
 // idle is after how long without anybody asking the events are dropped
 // and not kept any more: what is not watched costs nothing. It also bounds for
@@ -114,6 +114,7 @@ func (l *Log) Keep() {
 
 // keep notes that somebody asks. Caller holds mu.
 func (l *Log) keep() {
+	l.counts.asked++
 	l.asked = l.now()
 	if l.off {
 		l.off = false
@@ -244,7 +245,7 @@ func (l *Log) Stats() Stats {
 	defer l.mu.Unlock()
 	return Stats{
 		Bytes: l.ring.bytes(), Events: l.ring.events, Waiting: len(l.waiters),
-		Noted: l.counts.noted, Told: l.counts.told, Skipped: l.counts.skips,
+		Noted: l.counts.noted, Told: l.counts.told, Skipped: l.counts.skips, Asked: l.counts.asked,
 	}
 }
 
