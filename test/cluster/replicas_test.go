@@ -298,6 +298,8 @@ func (w *world) grow() (end func(*testing.T)) {
 		}{
 			{[]string{"scan", "growing-", "--limit", "1"}, name(0) + "\n"},
 			{[]string{"count", "growing-"}, fmt.Sprintln(acknowledged.Load())},
+			{[]string{"watch", "--position"}, ""},
+			{[]string{"export", "--prefix", "growing-"}, ""},
 			{[]string{"del", "--prefix", "growing-", "--yes"}, ""},
 			{[]string{"count", "growing-"}, "0\n"},
 		} {

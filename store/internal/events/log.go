@@ -1,6 +1,7 @@
 // Package events keeps the published writes of the store, in the order of their
 // versions, which is the one order of all shards (one queue numbers the writes, one
-// goroutine publishes them), for those who watch. A bounded ring keeps the newest;
+// goroutine publishes them), for those who watch. Each group of replicas numbers and
+// publishes for itself, so it has a Log of its own (NewOfGroup). A bounded ring keeps the newest;
 // whoever comes too late for some is told that some may be missing.
 //
 // An event is noted after its write was published, so nobody is told of what a
