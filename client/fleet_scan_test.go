@@ -115,6 +115,31 @@ func TestFleetScanOverFalls(t *testing.T) {
 // pagePatience is how long a leader may be silent with a page.
 const pagePatience = 2 * time.Second
 
+// A scan with a limit asks each group for about its part of that: if each were asked for all, nearly all of it would travel for nothing.
+func TestFleetScanOfFewKeys(t *testing.T) {
+	onReplicas(t, 4, nil, func(t *testing.T, r *clienttest.Replicas, c *client.Client) {
+		keys := somePairs(r, 2000)
+		entries := uint32(0)
+		for _, n := range r.Nodes {
+			serve := n.OnRequest
+			n.OnRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
+				out, ok := serve(h, msg)
+				if h.Type == wire.TypeScan {
+					if hr, err := wire.ParseHeader(out); err == nil && hr.Status == wire.StatusOK {
+						m, _ := wire.ParseScanReply(wire.Body(out))
+						entries += m.Count
+					}
+				}
+				return out, ok
+			}
+		}
+		got, err := scanned(t.Context(), c, client.ScanOptions{Limit: 400, KeysOnly: true})
+		if err != nil || !slices.Equal(got, keys[:400]) || entries > 1000 {
+			t.Errorf("%d keys, %v; %d entries came for them", len(got), err, entries)
+		}
+	})
+}
+
 // While nobody leads a group a scan waits for its page, and then fails: it does not show the keys of the others alone.
 func TestFleetScanWithoutALeader(t *testing.T) {
 	onReplicas(t, 2, nil, func(t *testing.T, r *clienttest.Replicas, c *client.Client) {
