@@ -65,7 +65,7 @@ func AddGroup(ctx context.Context, s *Store, c Group) error {
 			return fmt.Errorf("%w: shard %d is of group %d", ErrGroups, id, o.group)
 		}
 	}
-	m.follow(s, g)
+	m.follow(s, g, len(g.members))
 	claim(s, shards, m)
 	if err := m.begin(ctx, s, g); err != nil {
 		claim(s, shards, nil)

@@ -95,6 +95,7 @@ type member struct {
 	id               consensus.ReplicaID
 	group            consensus.GroupID
 	found            entry.State // of the base, at the start
+	cell             cell        // once it is followed
 	order            *pipeline.Orderer
 }
 
@@ -159,8 +160,8 @@ func (c *Config) mayHaveGroups() error {
 
 // follow makes the replicas that the base has, over shards that are there.
 func (g *groupSide) follow(s *Store) {
-	for _, m := range g.members {
-		m.follow(s, g)
+	for i, m := range g.members {
+		m.follow(s, g, i)
 		for _, id := range m.found.Shards {
 			shard.Begin(s.shards[id], m.found.Turn.Newest(id))
 		}
@@ -168,8 +169,17 @@ func (g *groupSide) follow(s *Store) {
 	}
 }
 
-// follow makes the replica, behind what was found.
-func (m *member) follow(s *Store, g *groupSide) {
+// cells is how many replicas may have one.
+func (g *groupSide) cells() int {
+	if g.engine == nil {
+		return 0
+	}
+	return layout.MaxCells
+}
+
+// follow makes the replica, behind what was found; it is the i-th of the store.
+func (m *member) follow(s *Store, g *groupSide, i int) {
+	m.cell.open(s.mem.Table, i, g.cells(), &m.found.Config)
 	m.Replica = replica.New(replica.Config{
 		Group: m.group, Stream: groupStream(m.group), Life: max(1, rand.Uint64()), Shards: s.shards, Mine: m.found.Shards, Seed: s.mem.Seed,
 		MostEntry: s.cfg.groupEntry,
@@ -190,8 +200,9 @@ func (m *member) follow(s *Store, g *groupSide) {
 		},
 		Free: s.mem.Slabs.Free, Results: s.dedup, Short: func() { noteShort(s) },
 		Publish: func(writes []*flight.Flight) { s.journal.PublishWrites(writes, s.shards, s.dedup) },
-		Done:    func(writes []*flight.Flight, bytes int64) { g.direct.published(writes, bytes) },
-		Void:    func(writes []*flight.Flight, bytes int64) { g.direct.void(writes, bytes) },
+		Ready:   m.cell.ready, Configured: m.cell.configured,
+		Done: func(writes []*flight.Flight, bytes int64) { g.direct.published(writes, bytes) },
+		Void: func(writes []*flight.Flight, bytes int64) { g.direct.void(writes, bytes) },
 	}, m.found)
 	m.order = pipeline.NewOrderer(m, pipeline.OrderEnv{
 		Memory: s.mem, Results: s.dedup, Reserve: s.evictor.Reserve, Read: s.ask,

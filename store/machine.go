@@ -38,7 +38,7 @@ const snapshotRate = 64 << 20
 
 func (m *machine) State() (consensus.State, error) { return m.Replica.State().State, nil }
 
-func (m *machine) Durable(uint64) {}
+func (m *machine) Durable(term uint64) { m.cell.raise(term) }
 
 // A sentImage is a snapshot that the engine reads.
 type sentImage struct {

@@ -175,7 +175,7 @@ func (s *Store) openMemory(none layout.Version) error {
 		Memory: s.cfg.Memory, Incarnation: m.Incarnation, Seed: m.Seed, Shards: s.cfg.Shards,
 		RegionSize: s.cfg.RegionSize, IndexRegionSize: s.cfg.IndexRegionSize,
 		Limit: s.cfg.MemoryLimit, ItemsLimit: s.cfg.itemsLimit(), IndexLimit: s.cfg.indexLimit(),
-		ReclaimEntries: s.cfg.ReclaimEntries, OnView: s.cfg.OnView,
+		ReclaimEntries: s.cfg.ReclaimEntries, Cells: s.groups.cells(), OnView: s.cfg.OnView,
 	})
 	if err != nil {
 		return fmt.Errorf("store: memory: %w", err)

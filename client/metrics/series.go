@@ -35,6 +35,7 @@ func counts(desc descriptor) []count {
 		of(fallbacks, func(c *C) uint64 { return c.Fallbacks.NoRegion }, "no_region"),
 		of(fallbacks, func(c *C) uint64 { return c.Fallbacks.NoRoom }, "no_room"),
 		of(fallbacks, func(c *C) uint64 { return c.Fallbacks.Expiry }, "expiry"),
+		of(fallbacks, func(c *C) uint64 { return c.Fallbacks.Words }, "words"),
 		of(fallbacks, func(c *C) uint64 { return c.Fallbacks.Other }, "other"),
 
 		of(retries, func(c *C) uint64 { return c.Retries.Torn }, "torn"),

@@ -100,6 +100,9 @@ type Config struct {
 	// ScrubRate is how many bytes of items are verified in memory per second.
 	// Default: the store's; negative: none.
 	ScrubRate int64
+	// LeaderQuiet is for how long a group of replicas must have been as it is before its leader goes back to the node that the map prefers.
+	// Default 1 minute.
+	LeaderQuiet time.Duration
 	// MaxWatches bounds the watches that wait for events. Default 4096.
 	MaxWatches int
 	// MaxPoll bounds how long one waits before it is answered with nothing.

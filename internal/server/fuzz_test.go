@@ -29,6 +29,7 @@ func FuzzRequest(f *testing.F) {
 		wire.AppendScan(nil, 1, wire.Scan{Prefix: []byte("k"), Limit: 2}),
 		documentOf(wire.DocumentStats, "")(1),
 		wire.AppendViewRequest(nil, 1, wire.ViewRequest{}),
+		wire.AppendGroupInfoRequest(nil, 1, wire.GroupInfoRequest{Group: 1}),
 		wire.AppendPing(nil, 1, wire.Ping{Return: 3}),
 		wire.AppendPut(nil, 1, wire.Put{Key: key, Value: key, Terms: wire.Terms{If: wire.CondVersion, IfVersion: 9, TTLMicros: 5}}),
 		wire.AppendPut(nil, 1, wire.Put{Key: key, Value: key, Terms: wire.Terms{ID: wire.RequestID{Slot: 1, Seq: 2, AgeMillis: 3}}}),
@@ -114,6 +115,8 @@ func TestEveryTypeInEveryState(t *testing.T) {
 		wire.TypeFetch:      wire.AppendFetch(nil, 1, wire.Fetch{Hold: 1, Length: 8}),
 		wire.TypeReport:     wire.AppendReport(nil, 1, nil, nil),
 		wire.TypeDocument:   documentOf(wire.AdminRotate, "status")(1),
+
+		wire.TypeGroupInfo: wire.AppendGroupInfoRequest(nil, 1, wire.GroupInfoRequest{Group: 1}),
 	}
 	for typ := range 256 {
 		empty := wire.AppendReleaseReply(nil, 1) // a header and nothing else

@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store"
+	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // Nodes of a cluster with replicas, in one process: real engines on real directories, over the software RNIC.
@@ -26,6 +28,7 @@ type replicas struct {
 	dirs  []string
 	seeds []string
 	m     *cluster.Map
+	quiet time.Duration // Config.LeaderQuiet
 }
 
 // replicaOf makes a configuration that of a node which can have replicas.
@@ -82,6 +85,7 @@ func (r *replicas) start(i int) *Server {
 	srv := startServer(r.t, func(c *Config) {
 		clusterOf(string(rune('a'+i)), r.seeds...)(c)
 		replicaOf(c, r.dirs[i])
+		c.LeaderQuiet = r.quiet
 	})
 	r.nodes[i] = srv
 	r.seeds = append(r.seeds, srv.GossipAddr())
@@ -200,11 +204,11 @@ func TestReplicas(t *testing.T) {
 			}
 		}
 		p.close()
-		for shard := range uint16(4) { // a miss that is READ proves nothing at a replica
-			if withheld, err := srv.main.Store.Withheld(shard); err != nil || !withheld {
-				t.Errorf("node %c: misses of shard %d may be believed: %v", 'a'+i, shard, err)
-			}
+		w := dial(t, srv, peerOptions{words: true})
+		if _, regions := w.regions(); w.wel.Flags&wire.WelcomeSendOnly != 0 || w.wel.Flags&wire.WelcomeWords == 0 || len(regions) == 0 {
+			t.Errorf("node %c lets a client that knows words not READ: %+v, %d regions", 'a'+i, w.wel, len(regions))
 		}
+		w.close()
 	}
 	r.put(key, "2")
 	for round := range 3 { // each node once, whoever leads then
@@ -459,6 +463,39 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
+// TestLeadersGoHome: a group that another node leads goes back to the first replica of the map when it has been quiet for a while, with no write lost and
+// no call refused for more than a moment; and stays there.
+func TestLeadersGoHome(t *testing.T) {
+	r := &replicas{t: t, quiet: 300 * time.Millisecond}
+	for i := range 3 {
+		r.dirs = append(r.dirs, t.TempDir())
+		r.nodes = append(r.nodes, nil)
+		r.start(i)
+	}
+	r.agree()
+	home := int(r.m.Replication.Groups[r.m.Replication.Group[0]].Replicas[0].Node)
+	eventually(t, "the preferred node leads", func() bool { return r.leader(0) == home })
+	r.put(keyOf(0), "1")
+	r.stop(home)
+	r.put(keyOf(0), "2")
+	if lead := r.leader(0); lead == home {
+		t.Fatal("a node that is stopped leads")
+	}
+	r.start(home)
+	eventually(t, "the group goes back", func() bool { return r.leader(0) == home })
+	r.want(keyOf(0), "2")
+	r.put(keyOf(0), "3")
+	st, err := store.EngineOf(r.nodes[home].main.Store).Status(consensus.GroupID(r.m.Replication.Groups[r.m.Replication.Group[0]].ID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(3 * r.quiet)
+	after, err := store.EngineOf(r.nodes[home].main.Store).Status(st.Group)
+	if err != nil || after.Term != st.Term || !after.Leads {
+		t.Errorf("it has left again: %+v, %v", after, err)
+	}
+}
+
 // TestReplicaDevicePulled: the device by which replicas talk goes, with ways open in both directions. It is closed with all that stands on it, comes
 // back, and the group with it.
 func TestReplicaDevicePulled(t *testing.T) {
@@ -512,14 +549,82 @@ func TestReadersComeAgain(t *testing.T) {
 	}
 	r.agree()
 	_ = p.ping() // what is said to it before stands in front of the answer
-	if !slices.ContainsFunc(p.replies, func(m []byte) bool {
-		h, err := wire.ParseHeader(m)
-		return err == nil && h.Type == wire.TypeGoodbye && errors.Is(wire.ParseGoodbye(h, wire.Body(m)), wire.StatusClosing.Err())
-	}) {
+	if !slices.ContainsFunc(p.replies, isGoodbye) {
 		t.Error("it is not asked to connect again")
 	}
 	again := dial(t, r.nodes[0], peerOptions{})
 	if again.wel.Flags&wire.WelcomeSendOnly == 0 {
 		t.Error("it may READ")
+	}
+	reader := dial(t, r.nodes[0], peerOptions{words: true})
+	if reader.wel.Flags&wire.WelcomeSendOnly != 0 || reader.wel.Flags&wire.WelcomeWords == 0 {
+		t.Errorf("one that knows words: %+v", reader.wel)
+	}
+	r.nodes[0].main.ReleaseOwned() // as when the same map is told again
+	if err := reader.ping(); err != nil || len(reader.replies) > 0 && slices.ContainsFunc(reader.replies, isGoodbye) {
+		t.Errorf("it is asked to connect again: %v", err)
+	}
+}
+
+// isGoodbye says whether a client is asked to connect again.
+func isGoodbye(m []byte) bool {
+	h, err := wire.ParseHeader(m)
+	return err == nil && h.Type == wire.TypeGoodbye && errors.Is(wire.ParseGoodbye(h, wire.Body(m)), wire.StatusClosing.Err())
+}
+
+// TestGroupInfo: a node tells what its replica of a group is; the one that leads tells its term, by which it is believed, and its cell shows it.
+func TestGroupInfo(t *testing.T) {
+	r := startReplicas(t)
+	r.put(keyOf(0), "1")
+	lead := r.leader(0)
+	g := r.nodes[lead].groups.Status()[0].ID
+	for _, st := range r.nodes[lead].groups.Status() {
+		if slices.Contains(st.Shards, 0) {
+			g = st.ID
+		}
+	}
+	ask := func(srv *Server, o peerOptions, group uint32) (wire.GroupInfo, []string, error) {
+		p := dial(t, srv, o)
+		defer p.close()
+		m, err := p.call(func(id uint64) []byte {
+			return wire.AppendGroupInfoRequest(nil, id, wire.GroupInfoRequest{Group: group})
+		})
+		if err != nil {
+			return wire.GroupInfo{}, nil, err
+		}
+		info, err := wire.ParseGroupInfo(m)
+		var voters []string
+		for v := range info.Voters {
+			voters = append(voters, string(v))
+		}
+		return info, voters, err
+	}
+	places := map[uint64]bool{}
+	for i, srv := range r.nodes {
+		info, voters, err := ask(srv, peerOptions{words: true}, g)
+		if err != nil || info.Group != g || info.Config != 1 || len(voters) != 3 || (info.Term != 0) != (i == lead) {
+			t.Errorf("node %c, and %c leads: %+v, %v, %v", 'a'+i, 'a'+lead, info, voters, err)
+			continue
+		}
+		view := srv.main.Store.View()
+		if region, _, ok := view.Locate(layout.Place(info.Cell), layout.CellRead); !ok || region != 0 {
+			t.Errorf("node %c: its cell is in no memory: %+v", 'a'+i, info)
+		}
+		for _, st := range srv.groups.Status() {
+			other, _, err := ask(srv, peerOptions{words: true}, st.ID)
+			if err != nil || i == 0 && places[other.Cell] {
+				t.Errorf("node %c, group %d: %+v, %v", 'a'+i, st.ID, other, err)
+			}
+			if i == 0 {
+				places[other.Cell] = true
+			}
+		}
+		if _, _, err := ask(srv, peerOptions{}, 12345); wire.StatusOf(err) != wire.StatusNotLeader {
+			t.Errorf("a group that is not there: %v", err)
+		}
+	}
+	alone := startServer(t, nil)
+	if _, _, err := ask(alone, peerOptions{}, 1); wire.StatusOf(err) != wire.StatusUnsupported && wire.StatusOf(err) != wire.StatusNotLeader {
+		t.Errorf("a server that is alone: %v", err)
 	}
 }

@@ -54,6 +54,7 @@ var demands = map[wire.Type]demand{
 	wire.TypeUpdate:     {toWrite, oneKey},
 	wire.TypeBatch:      {toWrite, manyKeys},
 	wire.TypeBatchLarge: {toWrite, manyKeys},
+	wire.TypeGroupInfo:  {toRead, ""},
 }
 
 // documentRights are the rights that documents demand; all others are the operator's.

@@ -117,6 +117,7 @@ func hostileBases(sp *space.Space, by *auth.Login, worldMap []byte) (all []*host
 	hello.hello = true
 	add(hello)
 	add(baseOf("view", wire.ViewRequest{}, wire.AppendViewRequest))
+	add(baseOf("group", wire.GroupInfoRequest{Group: 1}, wire.AppendGroupInfoRequest))
 	add(baseOf("put", wire.Put{Key: plainKey, Value: value}, wire.AppendPut))
 	add(baseOf("put named", wire.Put{Key: plainKey, Value: value, Terms: wire.Terms{ID: wire.RequestID{Slot: 1, Seq: 1}, If: wire.CondVersion, IfVersion: 9, TTLMicros: 1e9}}, wire.AppendPut))
 	add(baseOf("large put", wire.PutLarge{Key: plainKey, RKey: 1, Addr: 4096, ValueLen: uint64(len(value)), Checksum: checksum(value)}, wire.AppendPutLarge).serving(value))

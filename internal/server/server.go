@@ -79,7 +79,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Cluster != nil {
 		srv.groups = groups.New(groups.Env{
 			Node: cfg.Cluster.NodeID, Secret: cfg.Secret, Log: srv.log, Logger: cfg.Logger,
-			Store: func() *store.Store { return srv.main.Store }, Routes: srv.routes,
+			Store: func() *store.Store { return srv.main.Store }, Routes: srv.routes, Quiet: cfg.LeaderQuiet,
 		})
 		srv.groups.Store(&main.Store)
 	}

@@ -60,6 +60,14 @@ type peerOptions struct {
 	kind      mem.Kind    // with fabric: of the memory
 	via       string      // address to connect to instead of the server's
 	tenant    string      // whose secret it is
+	words     bool        // it believes READs of replicated keys by words
+}
+
+func (o *peerOptions) features() uint16 {
+	if o.words {
+		return wire.FeaturePack | wire.FeatureWords
+	}
+	return wire.FeaturePack
 }
 
 // dial connects and, unless told otherwise, says Hello.
@@ -110,7 +118,7 @@ func tryDial(t testing.TB, srv *Server, o peerOptions) (*peer, error) {
 	rand.Read(nonce[:])
 	p.connect = o.connect
 	if p.connect == nil {
-		p.connect = wire.AppendConnect(nil, o.secret, wire.Connect{Min: wire.VersionMin, Max: wire.VersionMax, Features: wire.FeaturePack, Tenant: wire.TenantOf(o.tenant), Nonce: nonce})
+		p.connect = wire.AppendConnect(nil, o.secret, wire.Connect{Min: wire.VersionMin, Max: wire.VersionMax, Features: o.features(), Tenant: wire.TenantOf(o.tenant), Nonce: nonce})
 	}
 	addr := srv.Addrs()[0].String()
 	if o.via != "" {

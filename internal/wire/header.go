@@ -85,13 +85,15 @@ const (
 	TypeDocument Type = 22 // a text, in parts: counters, the cluster, what the operator asks
 	// Several messages in one (pack.go).
 	TypePack Type = 23
+	// What a reader of replicated keys has to know (groupinfo.go).
+	TypeGroupInfo Type = 24
 
 	// ReplyBit marks the reply to a request of the type below it.
 	ReplyBit Type = 0x80
 )
 
 // MaxRequest is the highest request type.
-const MaxRequest = TypeDocument
+const MaxRequest = TypeGroupInfo
 
 var typeNames = [...]string{
 	TypeHello: "Hello", TypeView: "View", TypePut: "Put", TypePutLarge: "PutLarge",
@@ -99,6 +101,7 @@ var typeNames = [...]string{
 	TypeScan: "Scan", TypePing: "Ping", TypeGoodbye: "Goodbye",
 	TypeUpdate: "Update", TypeBatch: "Batch", TypeBatchLarge: "BatchLarge", TypeWatch: "Watch", TypeReport: "Report",
 	TypeFetch: "Fetch", TypeDocument: "Document", TypePack: "Pack",
+	TypeGroupInfo: "GroupInfo",
 }
 
 // Reply returns the type of the reply to t.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
@@ -94,6 +95,12 @@ func encodeCluster(t *testing.T, d *datadriven.TestData, kind string, id uint64)
 		return AppendDocumentReply(nil, id, DocumentReply{Total: total, Offset: offset, Serial: uint32(n("serial")), Wants: n("wants") == 1, Data: s("data")}), true
 	case "moved":
 		return AppendMoved(nil, Type(n("type")), id, Moved{MapVersion: n("version"), MapDigest: n("digest"), Owner: s("owner")}), true
+	case "group-info":
+		return AppendGroupInfoRequest(nil, id, GroupInfoRequest{Group: uint32(n("group"))}), true
+	case "group-info-reply":
+		return AppendGroupInfo(nil, id, GroupInfo{
+			Group: uint32(n("group")), Cell: n("cell"), Term: n("term"), Config: n("config"),
+		}, strings.Split(string(s("voters")), "+")), true
 	case "not-leader":
 		return AppendNotLeader(nil, Type(n("type")), id, NotLeader{Group: uint32(n("group")), Term: n("term"), Leader: s("leader")}), true
 	}
@@ -155,6 +162,16 @@ func reencodeNewer(h Header, body []byte) ([]byte, error) {
 	case TypeDocument.Reply():
 		m, err := ParseDocumentReply(body)
 		return AppendDocumentReply(nil, h.ID, m), err
+	case TypeGroupInfo:
+		m, err := ParseGroupInfoRequest(body)
+		return AppendGroupInfoRequest(nil, h.ID, m), err
+	case TypeGroupInfo.Reply():
+		m, err := ParseGroupInfo(body)
+		var voters []string
+		for node := range m.Voters {
+			voters = append(voters, string(node))
+		}
+		return AppendGroupInfo(nil, h.ID, m, voters), err
 	}
 	return nil, fmt.Errorf("no parser for %v", h.Type)
 }
@@ -196,6 +213,10 @@ func parseNewer(t Type, body []byte) (err error) {
 		_, err = ParseDocument(body)
 	case TypeDocument.Reply():
 		_, err = ParseDocumentReply(body)
+	case TypeGroupInfo:
+		_, err = ParseGroupInfoRequest(body)
+	case TypeGroupInfo.Reply():
+		_, err = ParseGroupInfo(body)
 	}
 	return err
 }
@@ -229,6 +250,8 @@ func withNewer(all map[string][]byte) map[string][]byte {
 		"moved":        AppendMoved(nil, TypeGet, 1, Moved{MapVersion: 1, MapDigest: 2, Owner: []byte("n1")}),
 		"not-leader":   AppendNotLeader(nil, TypePut, 1, NotLeader{Group: 3, Term: 2, Leader: []byte("n1")}),
 		"no-leader":    AppendNotLeader(nil, TypePut, 1, NotLeader{Group: 3}),
+		"group":        AppendGroupInfoRequest(nil, 1, GroupInfoRequest{Group: 3}),
+		"group-told":   AppendGroupInfo(nil, 1, GroupInfo{Group: 3, Cell: 4096, Term: 2, Config: 1}, []string{"n1", "n2", "n3"}),
 		"ping-touches": AppendPing(nil, 1, Ping{Echo: 3, Return: 4, Touches: touchesCase(3)}),
 	} {
 		all[name] = msg
@@ -287,6 +310,14 @@ func TestBounds(t *testing.T) {
 		"moved to a long name":      second(ParseMoved(append(Body(AppendMoved(nil, TypeGet, 1, Moved{Owner: bytes.Repeat(key, MaxOwner)})), 'x'))),
 		"an unknown flag of a scan": scanned(4),
 		"a scan of group 0":         scanned(scanOfGroup, 0, 0, 0, 0),
+		"no group":                  second(ParseGroupInfoRequest(Body(AppendGroupInfoRequest(nil, 1, GroupInfoRequest{})))),
+		"told of no group":          told(GroupInfo{Config: 1}, []string{"a"}),
+		"no voters":                 told(GroupInfo{Group: 1, Config: 1}, nil),
+		"no configuration":          told(GroupInfo{Group: 1}, []string{"a"}),
+		"a voter twice":             told(GroupInfo{Group: 1, Config: 1}, []string{"a", "b", "a"}),
+		"a voter without a name":    told(GroupInfo{Group: 1, Config: 1}, []string{"a", ""}),
+		"a voter with a long name":  told(GroupInfo{Group: 1, Config: 1}, []string{strings.Repeat("n", MaxOwner+1)}),
+		"many voters":               told(GroupInfo{Group: 1, Config: 1}, strings.Split("abcdefghijklmnop", "")),
 		"a leader of no group":      second(ParseNotLeader(Body(AppendNotLeader(nil, TypePut, 1, NotLeader{Term: 1})))),
 		"a leader with a long name": second(ParseNotLeader(append(Body(AppendNotLeader(nil, TypePut, 1, NotLeader{Group: 1, Leader: bytes.Repeat(key, MaxOwner)})), 'x'))),
 	} {
@@ -301,6 +332,10 @@ func scanned(flags byte, behind ...byte) error {
 	body := Body(AppendScan(nil, 1, Scan{}))
 	body[len(body)-1] = flags
 	return second(ParseScan(append(body, behind...)))
+}
+
+func told(m GroupInfo, voters []string) error {
+	return second(ParseGroupInfo(Body(AppendGroupInfo(nil, 1, m, voters))))
 }
 
 func asked(m Document) error { return second(ParseDocument(Body(AppendDocument(nil, 1, m)))) }

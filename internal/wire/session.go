@@ -153,7 +153,7 @@ func ParseWelcome(body []byte) (Welcome, error) {
 	}
 	n := f.u16()
 	m.Flags = WelcomeFlags(f.u16())
-	if m.Flags&^(welcomeFlagsKnown|WelcomeSendOnly|WelcomeCache) != 0 {
+	if m.Flags&^(welcomeFlagsKnown|WelcomeSendOnly|WelcomeCache|WelcomeWords) != 0 {
 		f.fail(ErrReserved)
 	}
 	m.ServerID = f.take(uint64(n))

@@ -376,7 +376,7 @@ func TestHeaderFaults(t *testing.T) {
 		{"version 3", offVersion, 3, ErrVersion},
 		{"version 5", offVersion, 5, ErrVersion},
 		{"type 0", offType, 0, ErrType},
-		{"a type to come", offType, byte(TypePack) + 1, ErrType},
+		{"a type to come", offType, byte(MaxRequest) + 1, ErrType},
 		{"a type that was", offType, 18, ErrType},
 		{"a reply to Goodbye", offType, byte(TypeGoodbye | ReplyBit), ErrType},
 		{"a reply of no type", offType, 0x80, ErrType},

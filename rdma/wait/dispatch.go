@@ -140,7 +140,7 @@ func (d *Dispatcher) OnRecv(f func(rdma.WC)) { d.onRecv = f }
 // function set with OnDetached runs. With a ctx that never ends Wait does not
 // allocate.
 func (d *Dispatcher) Wait(ctx context.Context, op *Op) (rdma.WC, error) {
-	if op.finished() {
+	if op.Finished() {
 		return d.ops.take(op), nil
 	}
 	op.check(opPending, opClaimed)

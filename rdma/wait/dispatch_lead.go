@@ -56,7 +56,7 @@ func (d *Dispatcher) leave() {
 	toPoller := d.cause != nil || d.opt.Eager && d.bgParked
 	for op := d.followers.newest; op != nil && !toPoller; op = d.followers.newest {
 		d.followers.remove(op)
-		if op.finished() {
+		if op.Finished() {
 			continue // about to go, with a token of its own
 		}
 		op.leads.Store(true)
@@ -104,7 +104,7 @@ func (d *Dispatcher) follow(ctx context.Context, op *Op) error {
 	for {
 		var err error
 		switch {
-		case op.finished():
+		case op.Finished():
 		case d.down.Load():
 			err = d.Err()
 		case op.leads.CompareAndSwap(true, false):
@@ -149,7 +149,7 @@ func (d *Dispatcher) drive(ctx context.Context, op *Op) error {
 	before := d.ops.finished.Load()
 	for {
 		switch {
-		case op != nil && op.finished():
+		case op != nil && op.Finished():
 			w.ends(true)
 			return nil
 		case d.down.Load():
@@ -176,7 +176,7 @@ func (d *Dispatcher) drive(ctx context.Context, op *Op) error {
 			w.ends(false)
 			return d.fail(err)
 		}
-		if op != nil && op.finished() {
+		if op != nil && op.Finished() {
 			w.ends(true) // before looked reads the clock
 			return nil
 		}
@@ -232,7 +232,7 @@ func (d *Dispatcher) park(ctx context.Context, op *Op) error {
 		// The goroutine that completes the reply stores that first and looks at
 		// parkedOn after; here the order is reversed, so one of the two sees the
 		// other.
-		if !op.finished() && !d.down.Load() {
+		if !op.Finished() && !d.down.Load() {
 			err = d.cq.Wait(wctx)
 		}
 		d.parkedOn.Store(0)

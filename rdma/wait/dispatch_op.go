@@ -93,8 +93,8 @@ func (op *Op) tag() uint64 { return op.state.Load() &^ opDone >> opStateBits }
 
 func (op *Op) isReply() bool { return op.tag()&tagReply != 0 }
 
-// finished reports whether wc may be read.
-func (op *Op) finished() bool { return op.state.Load()&opDone != 0 }
+// Finished reports whether Wait would not wait: the completion has come.
+func (op *Op) Finished() bool { return op.state.Load()&opDone != 0 }
 
 // signal leaves a token. If one is there already its reader will look again
 // and see whatever the caller has just stored.
@@ -107,7 +107,7 @@ func (op *Op) signal() {
 
 // awaitDone waits out the few instructions between claimed and done.
 func (op *Op) awaitDone() {
-	for !op.finished() {
+	for !op.Finished() {
 		op.check(opClaimed, opClaimed)
 		<-op.wake
 	}

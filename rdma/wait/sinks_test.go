@@ -146,7 +146,7 @@ func TestReadIntoSink(t *testing.T) {
 			t.Errorf("%v beside another completion, %d more polls", state, qp.awaited)
 		}
 		x.Put(k)
-		if !op.finished() {
+		if !op.Finished() {
 			t.Error("a completion that was polled beside a READ was not delivered")
 		}
 		if wc, err := d.Wait(t.Context(), op); err != nil || wc.Status != rdma.StatusRetryExcErr {

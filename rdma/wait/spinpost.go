@@ -36,7 +36,7 @@ func (d *Dispatcher) postSpin(p rdma.SpinPoster, wrs []rdma.SendWR, op *Op) (int
 	if w.state == waitOver {
 		return n, err // this wait is not to spin
 	}
-	if op.finished() {
+	if op.Finished() {
 		w.ends(true)
 		return n, err
 	}

@@ -54,8 +54,8 @@ func TestPostSpins(t *testing.T) {
 		for i := range 20 {
 			op := d.NewOp()
 			post(op)
-			if qp.fused != i+1 || !op.finished() {
-				t.Fatalf("%d fused, done %v", qp.fused, op.finished())
+			if qp.fused != i+1 || !op.Finished() {
+				t.Fatalf("%d fused, done %v", qp.fused, op.Finished())
 			}
 			spins := q.spins.Load()
 			if wait(op); q.spins.Load() != spins {
@@ -98,8 +98,8 @@ func TestPostSpinsInVain(t *testing.T) {
 		d := NewDispatcher(q, Options{Spin: spin})
 		qp := &postQP{complete: func(wrs []rdma.SendWR) { q.doneAfter(time.Millisecond, wrs[0].ID) }}
 		op := d.NewOp()
-		if _, err := d.PostSend(qp, []rdma.SendWR{{ID: op.ID()}}, op); err != nil || op.finished() {
-			t.Fatal(err, op.finished())
+		if _, err := d.PostSend(qp, []rdma.SendWR{{ID: op.ID()}}, op); err != nil || op.Finished() {
+			t.Fatal(err, op.Finished())
 		}
 		if n := spinners.Load(); n != 0 {
 			t.Errorf("%d spin between post and wait", n)
@@ -116,8 +116,8 @@ func TestPostSpinsInVain(t *testing.T) {
 		// In the middle of what Wait spins.
 		qp.complete = func(wrs []rdma.SendWR) { q.doneAfter(postSlice+4*time.Microsecond, wrs[0].ID) }
 		op = d.NewOp()
-		if _, err := d.PostSend(qp, []rdma.SendWR{{ID: op.ID()}}, op); err != nil || op.finished() {
-			t.Fatal(err, op.finished())
+		if _, err := d.PostSend(qp, []rdma.SendWR{{ID: op.ID()}}, op); err != nil || op.Finished() {
+			t.Fatal(err, op.Finished())
 		}
 		if _, err := d.Wait(t.Context(), op); err != nil {
 			t.Fatal(err)

@@ -19,8 +19,9 @@ import (
 //	192 │ reserved, zero, to 4096                                             │
 //
 // Region 0, the root region, holds behind that page the root table (one word
-// per shard, rounded up to whole pages) and then the reclaim ring; the rest of
-// it is index memory like that of any region of kind index. The last four
+// per shard, rounded up to whole pages), then the reclaim ring, and then, in a store
+// that may have replicas, their cells (cell.go); the rest of it is index memory like
+// that of any region of kind index. Where a cell is, its replica tells. The last four
 // fields speak of region 0 and stand in every header alike.
 //
 // The header is written once, before the region is registered, and never

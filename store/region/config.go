@@ -69,6 +69,7 @@ type Config struct {
 	ItemsLimit      uint64 // of items regions; default Limit
 	IndexLimit      uint64 // of index regions; default Limit
 	ReclaimEntries  int    // ring of retired pages that a client can still ask for
+	Cells           int    // of replicas of groups, 0..layout.MaxCells
 
 	// OnView, if not nil, is called after each change of the view, with no lock
 	// held, on the goroutine that made it. It must not block.
@@ -99,6 +100,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.ReclaimEntries < 1 || c.ReclaimEntries > 1<<20 {
 		fault("Config.ReclaimEntries is %d: need 1 to %d", c.ReclaimEntries, 1<<20)
+	}
+	if c.Cells < 0 || c.Cells > layout.MaxCells {
+		fault("Config.Cells is %d: need 0 to %d", c.Cells, layout.MaxCells)
 	}
 	for _, s := range []struct {
 		name string

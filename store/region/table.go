@@ -31,6 +31,8 @@ type Table struct {
 	cfg  Config
 	hdr0 layout.RegionHeader // of region 0
 	root []byte              // memory of region 0
+	// cells is where the cells begin in it, bytes.
+	cells int
 
 	// blocks maps granule -> region. It is written under mu, each pointer once and only
 	// after the block that it points to is complete; it is read without a lock.
@@ -65,7 +67,7 @@ type mapped struct {
 }
 
 // NewTable makes a table with its root region: header page with the beat line,
-// root table, reclaim ring, and index memory in what remains.
+// root table, reclaim ring, cells, and index memory in what remains.
 func NewTable(cfg Config) (*Table, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -73,7 +75,8 @@ func NewTable(cfg Config) (*Table, error) {
 	}
 	t := &Table{cfg: cfg, retired: make(map[uint32]*mapped)}
 	reclaimOff := uint64(layout.PageSize + layout.RootTableSize(cfg.Shards))
-	fixed := reclaimOff + uint64(layout.ReclaimRingSize(cfg.ReclaimEntries))
+	t.cells = int(reclaimOff) + layout.ReclaimRingSize(cfg.ReclaimEntries)
+	fixed := uint64(t.cells + layout.CellsSize(cfg.Cells))
 	t.hdr0 = layout.RegionHeader{
 		RootOffset:     layout.PageSize,
 		ReclaimOffset:  uint32(reclaimOff),
@@ -258,6 +261,16 @@ func (t *Table) ViewVersion() uint64 { return t.view.Load().Version }
 // written by this package only; a root word of shard s stands at
 // Header().RootOffset + 8*s and is written by that shard's index.
 func (t *Table) Root() []byte { return t.root }
+
+// Cell returns where cell i stands: its place, and its byte offset in Root. It is written by layout.StoreCell alone. i is less than
+// Config.Cells.
+func (t *Table) Cell(i int) (p layout.Place, off int) {
+	if i < 0 || i >= t.cfg.Cells {
+		panic(fmt.Sprintf("region: cell %d of %d", i, t.cfg.Cells))
+	}
+	off = t.cells + i*layout.CellSize
+	return t.view.Load().Regions[0].Base + layout.PlaceOfByte(uint64(off)), off
+}
 
 // Header returns the header of region 0.
 func (t *Table) Header() layout.RegionHeader { return t.hdr0 }

@@ -32,6 +32,11 @@ type Replicas struct {
 	clients map[[16]byte]bool
 	down    map[string]bool
 	fate    func(c Copied) Fate
+
+	// fakecells.go
+	voters []string
+	told   map[string]*Told
+	infos  int
 }
 
 // Led is who leads a group.
@@ -109,6 +114,9 @@ func ReplicaCluster(t *testing.T, nodes, replicas, groups int) *Replicas {
 	}
 	return r
 }
+
+// ShardOf is the shard of a key.
+func (r *Replicas) ShardOf(key string) uint16 { return cluster.ShardOf([]byte(key), ClusterShards) }
 
 // GroupOf is the group of a key.
 func (r *Replicas) GroupOf(key string) *cluster.Group {
@@ -237,6 +245,9 @@ func (r *Replicas) answer(n *Node, h wire.Header, msg []byte) ([]byte, bool) {
 			r.clients[m.ClientID] = true
 			r.mu.Unlock()
 		}
+	}
+	if h.Type == wire.TypeGroupInfo {
+		return r.groupInfo(n, h, body), true
 	}
 	c, value, ok := asked(h, body)
 	if !ok {

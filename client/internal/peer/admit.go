@@ -51,7 +51,7 @@ func admitAlone(l *base.Limit, s *session.Session) {
 	defer cancel()
 	within := s.Clock.Unlimited(ctx)
 	n, err := s.FetchNews(&within)
-	s.BySend = s.SendOnly || err != nil || n.Map == nil || n.Map.Replication != nil
+	s.BySend = s.BySend || err != nil || n.Map == nil || n.Map.Replication != nil
 }
 
 // RefreshNews asks the node what it sees now. An answer that is none of this

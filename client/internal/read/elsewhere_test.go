@@ -93,7 +93,7 @@ func TestMissOfAnotherNode(t *testing.T) {
 			t.Errorf("%v; %+v", err, c.Counters())
 		}
 		results := make([]base.Result, 1)
-		multiGetAt(t.Context(), c, [][]byte{key}, results, []int{0}, 0)
+		multiGetAt(t.Context(), r, c, [][]byte{key}, results, []int{0}, 0)
 		if !errors.Is(results[0].Err, base.ErrMoved) || c.Counters().OneSidedMisses != 1 {
 			t.Errorf("in a group: %v; %+v", results[0].Err, c.Counters())
 		}

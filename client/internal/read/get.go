@@ -37,6 +37,7 @@ type Query struct {
 	Path     base.Path     // how it was answered
 	patience time.Duration // of a try at a replica (route.Reroute)
 	tried    bool          // at a replica
+	led      route.Led     // of the key
 	// Head is, where the value is in parts, its head, and Dst is as it was: package parts gets the
 	// parts. With InfoOnly there is none, and Info has the length of the whole value.
 	Head []byte
@@ -88,6 +89,7 @@ func Get(ctx context.Context, f *route.Router, op string, key []byte, w *Query) 
 		return f.Fail(op, key, err)
 	}
 	from := len(w.Dst)
+	w.led = route.LedOf(f, key)
 	p, err := f.Owner(key)
 	if err == nil {
 		err = getChecked(ctx, p, op, key, w)
@@ -109,6 +111,7 @@ func getElsewhere(ctx context.Context, f *route.Router, op string, key []byte, w
 		}
 		// Nothing of what a former node said is used.
 		ctx, w.Dst, w.patience = next, w.Dst[:from], way.Patience()
+		w.led = route.LedOf(f, key)
 		if at, err = f.Owner(key); err == nil {
 			err = getChecked(ctx, at, op, key, w)
 		}
@@ -144,8 +147,8 @@ func getChecked(ctx context.Context, c *peer.Peer, op string, key []byte, w *Que
 	return nil
 }
 
-// getLed is one try at a replica, of which the server must know whether it leads: so it is asked, and
-// nothing is READ but a value that it holds. If the try fails another replica may answer.
+// getLed is one try at a replica, which is believed to lead: by READs that words vouch for (words.go), or by SEND. If the try
+// fails another replica may answer.
 func getLed(c *peer.Peer, p *base.Limit, key []byte, w *Query) (server string, err error) {
 	var begun time.Time
 	if !w.tried && c.Counts().Gets.Add(1)%base.LatencyEvery == 0 {
@@ -156,7 +159,10 @@ func getLed(c *peer.Peer, p *base.Limit, key []byte, w *Query) (server string, e
 	if err != nil {
 		return "", err
 	}
-	err = BySend(s, p, key, w)
+	from := len(w.Dst)
+	if err = getOn(c, p, s, key, w); err != nil {
+		w.Dst = w.Dst[:from]
+	}
 	switch {
 	case !begun.IsZero() && (err == nil || err == base.ErrNotFound):
 		c.Counts().GetTimes.Observe(time.Since(begun))
@@ -205,11 +211,13 @@ const largeTries = 3
 
 // getOn is one try on one session.
 func getOn(c *peer.Peer, p *base.Limit, s *session.Session, key []byte, w *Query) error {
-	if s.BySend {
+	isLed := !w.led.IsNone()
+	if isLed && !s.Words || !isLed && s.BySend {
 		return BySend(s, p, key, w)
 	}
 	g := getPool.Get().(*attempt)
 	defer getPool.Put(g)
+	g.words.of = w.led
 	n := s.Counts
 	for range largeTries {
 		verdict, err := oneSided(s, p, g, key)
@@ -220,7 +228,7 @@ func getOn(c *peer.Peer, p *base.Limit, s *session.Session, key []byte, w *Query
 		case verdictAbsent:
 			w.Path = PathOf(g.lookup.Counts.Reads)
 			g.release()
-			if !c.Owns(s, key) {
+			if !isLed && !c.Owns(s, key) {
 				return BySend(s, p, key, w)
 			}
 			n.Misses.Add(1)

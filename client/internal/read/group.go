@@ -6,6 +6,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/client/internal/base"
 	"github.com/rdmakv/rdmakv/client/internal/peer"
+	"github.com/rdmakv/rdmakv/client/internal/route"
 	"github.com/rdmakv/rdmakv/client/internal/session"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -26,6 +27,9 @@ type group struct {
 	grant *session.Grant
 	low   uint64
 
+	words  *vouchers // of replicated keys; nil: they are not
+	vouchs []int     // by the index in which: the key's voucher
+
 	part    int // keys that share a batch
 	members []member
 	item    layout.ItemView
@@ -36,12 +40,13 @@ type group struct {
 
 // member is one key of a group.
 type member struct {
-	i     int // index in keys
-	first int // its first READ in the batch under way, -1: none
-	state layout.Action
-	hash  layout.Hash
-	loc   layout.Loc // where it is remembered to be
-	g     *attempt   // its lookup, if it needs one
+	i       int // index in keys
+	voucher int // of a replicated key
+	first   int // its first READ in the batch under way, -1: none
+	state   layout.Action
+	hash    layout.Hash
+	loc     layout.Loc // where it is remembered to be
+	g       *attempt   // its lookup, if it needs one
 }
 
 var groupPool = sync.Pool{New: func() any { return &group{members: make([]member, 0, groupKeys)} }}
@@ -58,6 +63,12 @@ func getGroup(c *peer.Peer, p *base.Limit, keys [][]byte, results []base.Result,
 	if s.BySend || s.Lease.IsLapsed() {
 		return which, false, nil
 	}
+	rest, learned = groupOn(c, nil, p, s, keys, results, which)
+	return rest, learned, nil
+}
+
+// groupOn is getGroup on a session. f is given where the keys are replicated.
+func groupOn(c *peer.Peer, f *route.Router, p *base.Limit, s *session.Session, keys [][]byte, results []base.Result, which []int) (rest []int, learned bool) {
 	s.Lease.Use()
 	gr := groupPool.Get().(*group)
 	*gr = group{
@@ -68,11 +79,17 @@ func getGroup(c *peer.Peer, p *base.Limit, keys [][]byte, results []base.Result,
 	if s.Device.Software {
 		gr.part = partKeys
 	}
-	for _, i := range which {
-		gr.join(i)
+	if f != nil {
+		gr.vouch(f, which) // before the first READ (R14)
+	}
+	for at, i := range which {
+		gr.join(i, at)
 	}
 	gr.room.more = len(gr.members)
 	gr.run()
+	if f != nil {
+		gr.vouched()
+	}
 	unknownRegion := false
 	for i := range gr.members {
 		m := &gr.members[i]
@@ -90,17 +107,50 @@ func getGroup(c *peer.Peer, p *base.Limit, keys [][]byte, results []base.Result,
 	clear(members)
 	*gr = group{members: members[:0]}
 	groupPool.Put(gr)
-	return rest, unknownRegion && s.LearnRegions(p, version), nil
+	return rest, unknownRegion && s.LearnRegions(p, version)
 }
 
-// join makes a key a member.
-func (gr *group) join(i int) {
+// vouch READs what it takes to believe what will be READ.
+func (gr *group) vouch(f *route.Router, which []int) {
+	gr.words = new(vouchers)
+	for _, i := range which {
+		gr.vouchs = append(gr.vouchs, gr.words.of(gr.s, route.LedOf(f, gr.keys[i])))
+	}
+	gr.words.post()
+}
+
+// vouched takes back the answers for which nothing vouches: their keys are got again.
+func (gr *group) vouched() {
+	gr.words.settle(gr.p)
+	for i := range gr.members {
+		m := &gr.members[i]
+		o := &gr.words.led[m.voucher]
+		if o.holds() {
+			continue
+		}
+		gr.s.Counts.FallbackWords.Add(1)
+		if r := &gr.results[m.i]; m.state == layout.ActionFound || m.state == layout.ActionAbsent {
+			r.Value, r.Err = r.Value[:0], errPending
+			m.state = layout.ActionAsk
+		}
+	}
+}
+
+// join makes a key a member; at is its place in which.
+func (gr *group) join(i, at int) {
 	s, key := gr.s, gr.keys[i]
 	if err := base.CheckKey(key); err != nil {
 		gr.results[i].Err = gr.c.Fail("get", key, s.Addr, err)
 		return
 	}
 	m := member{i: i, first: -1, state: layout.ActionRead, hash: layout.HashKey(gr.v.Seed, key)}
+	if gr.words != nil {
+		if m.voucher = gr.vouchs[at]; gr.words.led[m.voucher].told == nil {
+			m.state = layout.ActionAsk
+			gr.members = append(gr.members, m)
+			return
+		}
+	}
 	loc, dropped := s.Cache.Find(m.hash, gr.grant.Retired)
 	if dropped > 0 {
 		s.Counts.ReclaimDropped.Add(uint64(dropped))
@@ -144,9 +194,12 @@ func (gr *group) run() {
 			asking = true
 			// A group that has READs under way waits for neither memory nor space: groups that
 			// do so together would wait for each other.
-			if n > 0 && !b.Reserve() {
+			if (n > 0 || gr.words != nil) && !b.Reserve() {
 				gr.settle(&under)
 				n = 0
+				if gr.words != nil {
+					gr.words.settle(gr.p)
+				}
 			}
 			b.Lone = n == 0 && from+gr.part >= len(gr.members) // it is waited for at once
 			if err := b.Post(gr.p); err != nil {
@@ -274,7 +327,7 @@ func (gr *group) stepPlace(m *member, buf []byte, now int64) {
 	if m.state = layout.ActionFound; !gr.holds(gr.grant, m, now) {
 		return
 	}
-	switch s.JudgeExpiry(item.Expiry, gr.low, now) {
+	switch judgeExpiry(s, item.Expiry, gr.low, now, gr.words != nil) {
 	case session.ExpiryAsk:
 		m.state = layout.ActionAsk
 	case session.ExpiryPassed:
@@ -306,7 +359,7 @@ func (gr *group) stepLookup(m *member, b *session.Reads, now int64) {
 		return
 	}
 	item, loc := l.Found()
-	switch s.JudgeExpiry(item.Expiry, m.g.low, now) {
+	switch judgeExpiry(s, item.Expiry, m.g.low, now, gr.words != nil) {
 	case session.ExpiryAsk:
 		m.state = layout.ActionAsk
 		return
@@ -343,7 +396,7 @@ func (gr *group) found(m *member, value []byte) {
 func (gr *group) absent(m *member) {
 	s, key := gr.s, gr.keys[m.i]
 	s.Cache.Drop(m.hash)
-	if !gr.c.Owns(s, key) {
+	if gr.words == nil && !gr.c.Owns(s, key) {
 		m.state = layout.ActionAsk
 		return
 	}

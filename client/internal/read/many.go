@@ -43,13 +43,13 @@ var errPending = errors.New("client: no answer yet")
 func Many(ctx context.Context, f *route.Router, keys [][]byte, results []base.Result) error {
 	if p := f.Only(); p != nil { // without what several nodes cost
 		all := indexPool.Get().(*indexes)
-		multiGetAt(ctx, p, keys, results, all.upTo(len(keys)), 0)
+		multiGetAt(ctx, f, p, keys, results, all.upTo(len(keys)), 0)
 		indexPool.Put(all)
 		return partial(results)
 	}
 	f.Many(ctx, "get", len(keys), func(i int) []byte { return keys[i] },
 		func(ctx context.Context, p *peer.Peer, which []int, patience time.Duration) {
-			multiGetAt(ctx, p, keys, results, which, patience)
+			multiGetAt(ctx, f, p, keys, results, which, patience)
 		},
 		func(i int) *error { return &results[i].Err })
 	return partial(results)
@@ -90,16 +90,16 @@ func partial(results []base.Result) error {
 }
 
 // multiGetAt gets the keys of which the indexes are given at one server. patience is of a try at a replica.
-func multiGetAt(ctx context.Context, c *peer.Peer, keys [][]byte, results []base.Result, which []int, patience time.Duration) {
+func multiGetAt(ctx context.Context, f *route.Router, c *peer.Peer, keys [][]byte, results []base.Result, which []int, patience time.Duration) {
 	for _, i := range which {
 		results[i].Err = errPending
 	}
 	if c.Led() {
-		getRest(ctx, c, keys, results, which, patience)
+		manyLed(ctx, f, c, keys, results, which, patience)
 		return
 	}
 	if s := c.Current(); s != nil && s.Mapped() {
-		getDirectly(ctx, c, s, keys, results, which)
+		getDirectly(ctx, f, c, s, keys, results, which, 0)
 		return
 	}
 	var rest []int // to be got one by one
@@ -118,12 +118,12 @@ func multiGetAt(ctx context.Context, c *peer.Peer, keys [][]byte, results []base
 		}
 		rest = append(rest, left...)
 	}
-	getRest(ctx, c, keys, results, rest, 0)
+	getRest(ctx, f, c, keys, results, rest, 0)
 }
 
 // getRest gets single keys, a few at a time. A replica that fails one because of what it is itself is not
 // asked for those behind it.
-func getRest(ctx context.Context, c *peer.Peer, keys [][]byte, results []base.Result, rest []int, patience time.Duration) {
+func getRest(ctx context.Context, f *route.Router, c *peer.Peer, keys [][]byte, results []base.Result, rest []int, patience time.Duration) {
 	if len(rest) == 0 {
 		return
 	}
@@ -138,7 +138,7 @@ func getRest(ctx context.Context, c *peer.Peer, keys [][]byte, results []base.Re
 					r.Err = c.Replica.Fail("get", keys[i], e.Server, e.Err)
 					continue
 				}
-				getInto(ctx, c, keys[i], r, patience)
+				getInto(ctx, f, c, keys[i], r, patience)
 				if e := (*base.Error)(nil); errors.As(r.Err, &e) && c.Led() && route.OfNode(r.Err) {
 					gone.Store(e)
 				}
@@ -153,8 +153,8 @@ func getRest(ctx context.Context, c *peer.Peer, keys [][]byte, results []base.Re
 }
 
 // getInto gets one key of many by itself.
-func getInto(ctx context.Context, c *peer.Peer, key []byte, r *base.Result, patience time.Duration) base.Path {
-	w := Query{N: -1, Dst: r.Value[:0], patience: patience}
+func getInto(ctx context.Context, f *route.Router, c *peer.Peer, key []byte, r *base.Result, patience time.Duration) base.Path {
+	w := Query{N: -1, Dst: r.Value[:0], patience: patience, led: route.LedOf(f, key)}
 	if w.Dst == nil {
 		w.Dst = []byte{}
 	}
@@ -176,13 +176,13 @@ func (w *Query) value() []byte {
 // getDirectly gets keys where a READ is a copy: those whose places are remembered together (copies.go), the
 // others one after the other. Of those that are answered by SEND, which has to be waited for, only the
 // first is got by itself.
-func getDirectly(ctx context.Context, c *peer.Peer, s *session.Session, keys [][]byte, results []base.Result, which []int) {
+func getDirectly(ctx context.Context, f *route.Router, c *peer.Peer, s *session.Session, keys [][]byte, results []base.Result, which []int, patience time.Duration) {
 	copyMany(ctx, s, keys, results, which)
 	for at, i := range which {
 		if results[i].Err != errPending {
 			continue
 		}
-		if getInto(ctx, c, keys[i], &results[i], 0) != base.PathSend {
+		if getInto(ctx, f, c, keys[i], &results[i], patience) != base.PathSend {
 			continue
 		}
 		var rest []int
@@ -191,7 +191,7 @@ func getDirectly(ctx context.Context, c *peer.Peer, s *session.Session, keys [][
 				rest = append(rest, i)
 			}
 		}
-		getRest(ctx, c, keys, results, rest, 0)
+		getRest(ctx, f, c, keys, results, rest, patience)
 		return
 	}
 }

@@ -1,6 +1,7 @@
 package read
 
 import (
+	"context"
 	"errors"
 	"sync"
 
@@ -38,6 +39,8 @@ type attempt struct {
 	cached layout.Loc // where the get began to look
 	item   layout.ItemView
 	loc    layout.Loc
+
+	words words // of a replicated key
 
 	unknownRegion bool   // it met a place in no region of the view …
 	viewVersion   uint64 // … of this version
@@ -105,12 +108,29 @@ const leaseTries = 2
 // oneSided gets key by READs. An error means that the session is lost, or the
 // call's time over.
 func oneSided(s *session.Session, p *base.Limit, g *attempt, key []byte) (verdict, error) {
-	l := &s.Lease
+	if g.words.of.IsNone() {
+		return oneSidedAt(s, p, g, key)
+	}
+	// A node that answers no READ may still be believed to lead: the try ends as one by SEND does.
+	within, cancel := *p, context.CancelFunc(nil)
+	within.Ctx, cancel = p.Bounded()
+	defer cancel()
+	answer, err := oneSidedAt(s, &within, g, key)
+	g.words.end()
+	return answer, err
+}
+
+func oneSidedAt(s *session.Session, p *base.Limit, g *attempt, key []byte) (verdict, error) {
+	l, isLed := &s.Lease, !g.words.of.IsNone()
 	l.Use()
 	for range leaseTries {
 		if l.IsLapsed() {
 			s.Owner.Wake() // gets are being made again: renew
 			break
+		}
+		if isLed && !g.words.begin(s, g.stripe) { // before the first READ (R14)
+			s.Counts.FallbackWords.Add(1)
+			return verdictAsk, nil
 		}
 		answer, err := oneSidedOnce(s, p, g, key)
 		now := g.handled(s)
@@ -120,13 +140,19 @@ func oneSided(s *session.Session, p *base.Limit, g *attempt, key []byte) (verdic
 			return 0, err
 		case answer == verdictAsk:
 			g.release()
+			g.words.end()
 			if g.unknownRegion && s.LearnRegions(p, g.viewVersion) {
 				continue
 			}
 			return answer, nil
 		case l.Holds(g.grant, now):
+			if isLed && !g.words.hold(s, p, g.stripe) {
+				g.release()
+				s.Counts.FallbackWords.Add(1)
+				return verdictAsk, nil
+			}
 			if answer == verdictFound && g.item.Expiry != 0 {
-				switch s.JudgeExpiry(g.item.Expiry, g.low, now) {
+				switch judgeExpiry(s, g.item.Expiry, g.low, now, isLed) {
 				case session.ExpiryPassed:
 					answer = verdictAbsent
 				case session.ExpiryAsk:
@@ -146,10 +172,24 @@ func oneSided(s *session.Session, p *base.Limit, g *attempt, key []byte) (verdic
 		s.Counts.RetryLease.Add(1)
 		expired := g.grant
 		g.release()
+		g.words.end()
 		l.Lapse(expired)
 	}
 	s.Counts.FallbackNoLease.Add(1)
 	return verdictAsk, nil
+}
+
+// judgeExpiry is what can be said of an item that may expire. Of a replicated one that it has expired is said only where the removal is published: the
+// leader orders it, and whoever leads next shows no other (R9).
+func judgeExpiry(s *session.Session, expiry, low uint64, now int64, isLed bool) session.Verdict {
+	if !isLed || expiry == 0 {
+		return s.JudgeExpiry(expiry, low, now)
+	}
+	if s.ExpiryOf(expiry, low, now) == session.ExpiryAlive {
+		return session.ExpiryAlive
+	}
+	s.Counts.FallbackExpiry.Add(1)
+	return session.ExpiryAsk
 }
 
 // oneSidedOnce is one try, under one grant, which the caller compares with the
@@ -212,8 +252,18 @@ func readFor(s *session.Session, p *base.Limit, g *attempt, v *session.View) err
 			return err
 		}
 	}
+	cell := -1
+	if g.words.wantsOwn() {
+		if i, err := b.Add(g.words.told.Cell, layout.CellRead); err == nil {
+			cell = i
+		}
+	}
 	if s.Lease.TakeDue() {
 		b.AddBeat()
+	}
+	// READs of other nodes are under way, and this one may have to wait for memory and space, for which others wait who hold these.
+	if g.words.n > 0 && !b.Reserve() {
+		g.words.settle(p)
 	}
 	mine, err := b.Run(p)
 	if !mine {
@@ -221,6 +271,9 @@ func readFor(s *session.Session, p *base.Limit, g *attempt, v *session.View) err
 	}
 	if err != nil {
 		return err
+	}
+	if cell >= 0 {
+		g.words.sawOwn(b.Bytes(cell))
 	}
 	for i := range reads {
 		reads[i].Buf = b.Bytes(i)

@@ -177,6 +177,15 @@ func readAllDirect(s *session.Session, g *attempt) error {
 	n.ReadBatches.Add(1)
 	n.Reads.Add(uint64(len(reads)))
 	n.ReadBytes.Add(uint64(total))
+	if g.words.wantsOwn() {
+		buf := g.beat[:layout.CellRead]
+		if err := directError(s.ReadDirect(g.stripe, g.words.told.Cell, buf)); err != nil {
+			return err
+		}
+		g.words.sawOwn(buf)
+		n.Reads.Add(1)
+		n.ReadBytes.Add(layout.CellRead)
+	}
 	if s.Lease.TakeDue() {
 		readBeatDirect(s, g.stripe, g.beat[:])
 	}

@@ -271,6 +271,34 @@ func unled(why, over error) error {
 	return fmt.Errorf("%w: %s: %v: %w", base.ErrUnavailable, text, why, base.AsTimeout(over))
 }
 
+// A Led is the replicas of a key's group. The zero value is that of a key which has none.
+type Led struct{ g *group }
+
+// LedOf returns the replicas of a key, by the map in force.
+func LedOf(r *Router, key []byte) Led {
+	led := r.table.Load().led
+	if led == nil {
+		return Led{}
+	}
+	return Led{led[cluster.ShardOf(key, len(led))]}
+}
+
+// IsNone reports whether there are none.
+func (l Led) IsNone() bool { return l.g == nil }
+
+// Group is the group's id.
+func (l Led) Group() uint32 { return l.g.id }
+
+// Len is how many replicas the map has.
+func (l Led) Len() int { return len(l.g.nodes) }
+
+// At is replica i behind that of a node, 0 ≤ i < Len: its node, and its peer, started.
+func (l Led) At(node string, i int) (string, *peer.Peer) {
+	i = (l.g.at(node) + i) % len(l.g.nodes)
+	l.g.peers[i].Start()
+	return l.g.nodes[i], l.g.peers[i]
+}
+
 // Names are those of all writes to the group of a key, if shards have replicas; else nil, whatever the key. (peer.Directory)
 func (r *Router) Names(key []byte) *peer.IDs {
 	led := r.table.Load().led

@@ -34,7 +34,7 @@ func Connect(ctx, reach context.Context, o *Options, addr string, w Way, t *devi
 		},
 		life: life{Now: o.Clock.Now, idle: make(chan struct{}, 1), Down: make(chan struct{}), Gone: make(chan struct{})},
 	}
-	s.link.life = &s.life
+	s.link.life, s.Groups.s = &s.life, s
 	s.version = wire.VersionMax
 	if err := s.build(); err != nil {
 		s.Devices.Retire(t) // what refuses queues today may be gone tomorrow: look anew
@@ -50,7 +50,7 @@ func Connect(ctx, reach context.Context, o *Options, addr string, w Way, t *devi
 	go s.watchQP()
 
 	secret := s.Config.Secret
-	request := wire.Connect{Min: wire.VersionMin, Max: wire.VersionMax, Features: wire.FeatureAside | wire.FeaturePack | wire.FeatureParts, Tenant: wire.TenantOf(s.Config.Tenant)}
+	request := wire.Connect{Min: wire.VersionMin, Max: wire.VersionMax, Features: wire.FeatureAside | wire.FeaturePack | wire.FeatureParts | wire.FeatureWords, Tenant: wire.TenantOf(s.Config.Tenant)}
 	rand.Read(request.Nonce[:])
 	hello := wire.AppendConnect(nil, secret, request)
 	info, err := s.QP.Connect(reach, w.Addr, rdma.ConnParams{PrivateData: hello})
@@ -131,7 +131,8 @@ func (s *Session) hello(p *base.Limit, connect, accept []byte) (posted int64, er
 	s.Welcome = w
 	s.Lease.Off = w.Flags&wire.WelcomeLeaseOff != 0
 	s.SendOnly = w.Flags&wire.WelcomeSendOnly != 0
-	s.BySend = s.SendOnly
+	s.Words = w.Flags&wire.WelcomeWords != 0 && !s.SendOnly && !s.Lease.Off
+	s.BySend = s.SendOnly || w.Flags&wire.WelcomeWords != 0
 	s.Touches.wanted.Store(w.Flags&wire.WelcomeTouches != 0)
 	r.Done()
 	return posted, nil

@@ -282,3 +282,9 @@ func (b *Reads) HasBeat() bool { return b.beat >= 0 }
 
 // InPlace reports that the READs land in memory of the program itself (room).
 func (b *Reads) InPlace() bool { return b.buf.IsOwned() }
+
+// IsDone reports whether Wait would not wait.
+func (b *Reads) IsDone() bool { return b.op.Finished() }
+
+// Leave gives the batch up, which was posted: it is its completion's from here on.
+func (b *Reads) Leave() { b.abandon() }

@@ -61,7 +61,8 @@ type Session struct {
 	Born        time.Time
 	version     uint8 // of the messages
 	SendOnly    bool  // no right to READ
-	BySend      bool  // what is READ would not count: gets are requests
+	BySend      bool  // what is READ would not count by itself: gets are requests, unless Words
+	Words       bool  // it counts by the words of voters
 	Incarnation uint64
 	Welcome     wire.Welcome
 	ServerID    string // welcome.ServerID, copied
@@ -132,6 +133,8 @@ type sight struct {
 	Cache    *places.Cache
 	Touches  Touches
 	suspects suspects
+
+	Groups Groups
 
 	newsDue   atomic.Bool // the server may see another cluster than it has told
 	newsAsked atomic.Bool // it is being asked

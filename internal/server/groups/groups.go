@@ -28,6 +28,8 @@ type Env struct {
 	Store func() *store.Store
 	// Routes returns how another node is reached, the best way first. It must not block.
 	Routes func(node string) []transport.Route
+	// Quiet is for how long a group must have been as it is before its leader goes back to its preferred node. Default 1 minute.
+	Quiet time.Duration
 }
 
 // Groups are the groups of which a node has replicas. A nil Groups is that of a server that is alone: it has none.
@@ -147,6 +149,7 @@ func (g *Groups) InForce(m *cluster.Map) error {
 	g.m = m
 	g.link.to.Store(t)
 	g.wg.Go(func() { g.add(m) })
+	g.wg.Go(g.homeward)
 	return nil
 }
 

@@ -112,3 +112,59 @@ func TestWanted(t *testing.T) {
 		}
 	}
 }
+
+// TestStay: a group goes to its preferred replica once it could have gone for a while, and not because it could at some moments.
+func TestStay(t *testing.T) {
+	well := func() *consensus.Status {
+		return &consensus.Status{
+			Group: 3, ID: 1, Leads: true, Term: 4, Last: 1000, Config: voters(3),
+			Peers: []consensus.Peer{{Member: consensus.Member{ID: 2}, Match: 900, Active: true}, {Member: consensus.Member{ID: 3}, Match: 1000, Active: true}},
+		}
+	}
+	looks := func(s *stay, n int, st *consensus.Status, preferred consensus.ReplicaID) (due bool) {
+		for range n {
+			due = s.due(st, preferred)
+		}
+		return due
+	}
+	for name, c := range map[string]struct {
+		change    func(*consensus.Status)
+		preferred consensus.ReplicaID
+		want      bool
+	}{
+		"well":                      {func(*consensus.Status) {}, 2, true},
+		"it leads where it is to":   {func(*consensus.Status) {}, 1, false},
+		"nobody is preferred":       {func(*consensus.Status) {}, 0, false},
+		"no voter":                  {func(st *consensus.Status) { st.Config = voters(1) }, 2, false},
+		"it does not lead":          {func(st *consensus.Status) { st.Leads = false }, 2, false},
+		"it was stopped":            {func(st *consensus.Status) { st.Fenced = errors.New("x") }, 2, false},
+		"the other is silent":       {func(st *consensus.Status) { st.Peers[0].Active = false }, 2, false},
+		"a snapshot is on its way":  {func(st *consensus.Status) { st.Peers[0].Snapshot = true }, 2, false},
+		"the other is far behind":   {func(st *consensus.Status) { st.Peers[0].Match = st.Last - nearly - 1 }, 2, false},
+		"the other is a bit behind": {func(st *consensus.Status) { st.Peers[0].Match = st.Last - nearly }, 2, true},
+		"a learner":                 {func(st *consensus.Status) { st.Peers[0].Learner = true }, 2, false},
+		"nothing is known of it":    {func(st *consensus.Status) { st.Peers = nil }, 2, false},
+	} {
+		st := well()
+		c.change(st)
+		if got := looks(new(stay), homewardChecks+1, st, c.preferred); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+	if looks(new(stay), homewardChecks, well(), 2) { // the first look begins
+		t.Error("it goes too early")
+	}
+	for name, change := range map[string]func(*consensus.Status){
+		"another term":          func(st *consensus.Status) { st.Term++ },
+		"another configuration": func(st *consensus.Status) { st.Config.Index++ },
+		"silent for a moment":   func(st *consensus.Status) { st.Peers[0].Active = false },
+	} {
+		s := new(stay)
+		looks(s, homewardChecks, well(), 2)
+		st := well()
+		change(st)
+		if s.due(st, 2) || looks(s, homewardChecks-1, well(), 2) {
+			t.Errorf("%s: it goes all the same", name)
+		}
+	}
+}

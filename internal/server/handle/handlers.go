@@ -133,6 +133,9 @@ func (h *Handlers) Open(s *session.Session) (session.Conn, wire.Welcome, error) 
 		w.Flags |= wire.WelcomeSendOnly
 		w.Regions = 0
 	}
+	if s.Words() {
+		w.Flags |= wire.WelcomeWords
+	}
 	if env.Owned != nil {
 		w.Flags |= wire.WelcomeClustered
 	}

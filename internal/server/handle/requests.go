@@ -143,6 +143,8 @@ var requests = [wire.MaxRequest + 1]row{
 	wire.TypeWatch:   {mayRead, onScans, ofPrefix(wire.ParseWatch, func(m wire.Watch) ([]byte, uint32) { return m.Prefix, m.Group }, (*op).watch)},
 	wire.TypeReport:  {mayRead, onLane, tellingOf(wire.ParseReport, (*op).report)},
 
+	wire.TypeGroupInfo: {mayRead, onLane, keyless(wire.ParseGroupInfoRequest, groupInfo)},
+
 	wire.TypePut:        {mayWrite, onLane, ofKey(wire.ParsePut, func(m wire.Put) []byte { return m.Key }, (*op).put)},
 	wire.TypePutLarge:   {mayWrite, onLane, ofKey(wire.ParsePutLarge, func(m wire.PutLarge) []byte { return m.Key }, (*op).putLarge)},
 	wire.TypeDelete:     {mayWrite, onLane, ofKey(wire.ParseDelete, func(m wire.Delete) []byte { return m.Key }, (*op).delete)},

@@ -52,8 +52,10 @@ type Env struct {
 	Fatal func(error)
 	// shared says whether more than one tenant may use the space.
 	Shared func() bool
-	// SendOnly says whether no session that is opened now may READ, whatever its login may; nil: they may.
-	SendOnly func() bool
+	// Replicated says whether the keys are replicated now. If they are, no session that is opened may READ, whatever its login may, but by words (Words), if the
+	// space has cells. nil: they are not.
+	Replicated func() bool
+	Cells      bool
 }
 
 // A Group is the sessions of the node itself, or of a space: being set up and open.
@@ -71,6 +73,8 @@ type Group struct {
 	opens  int  // of all: are open
 	sealed bool // enter lets no session in any more
 }
+
+func (g *Group) replicated() bool { return g.Replicated != nil && g.Replicated() }
 
 func NewGroup(cfg Config, env Env) *Group {
 	g := &Group{cfg: cfg, Env: env, flusher: newFlusher(), all: make(map[uint64]*Session)}

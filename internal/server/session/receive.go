@@ -252,7 +252,9 @@ func (r *Request) hello() {
 		r.Drop()
 		return
 	}
-	s.OneSided = s.Login.OneSided && (s.group.SendOnly == nil || !s.group.SendOnly())
+	replicated := s.group.replicated()
+	s.words.Store(replicated && s.group.Cells && s.knows && s.Login.OneSided)
+	s.OneSided = s.Login.OneSided && (!replicated || s.Words())
 	conn, welcome, err := s.group.Handler.Open(s)
 	if err != nil {
 		s.End(base.CauseShutdown, err) // a fenced node gives no lease
@@ -269,7 +271,7 @@ func (r *Request) hello() {
 			r.Drop()
 			return
 		}
-		if s.group.SendOnly != nil && s.group.SendOnly() { // it was allowed a moment ago: the client connects again
+		if s.group.replicated() != replicated { // the map came a moment ago, and the client was told of none: it connects again
 			s.End(base.CauseTable, nil)
 			r.Drop()
 			return

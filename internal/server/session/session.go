@@ -71,8 +71,14 @@ type client struct {
 	Packs     bool     // likewise wire.FeaturePack
 	Parts     bool     // from Connect: it knows wire.FeatureParts
 	ReplySize int      // largest message the client takes
-	OneSided  bool     // READs are let through, rkeys are told: the login may READ, and the space allows it (Env.SendOnly)
+	OneSided  bool     // READs are let through, rkeys are told: the login may READ, and the space allows it (Env.Replicated)
+	knows     bool     // from Connect: it knows wire.FeatureWords
+
+	words atomic.Bool // what it READs counts by the words of voters alone, and it knows that
 }
+
+// Words says whether what the client READs counts by the words of voters alone. Of a session that is being set up it may be false still.
+func (c *client) Words() bool { return c.words.Load() }
 
 // An outbox is the replies of a session, in the order in which they were queued. A reply is
 // in out until flush posts it, and in sent until it has completed, or until the end of the

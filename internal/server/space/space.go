@@ -102,7 +102,7 @@ func New(cfg Config, env Env) *Space {
 	sp.run, sp.stop = context.WithCancel(context.Background())
 	sp.Sessions = session.NewGroup(cfg.Sessions, session.Env{
 		Registry: env.Registry, Counters: sp.Counters, Bounds: env.Bounds, Log: env.Log,
-		Clock: sp.Clock, Fence: sp.Fence, Draining: &sp.Draining, Fatal: sp.Fail, Shared: env.Shared, SendOnly: sp.sendOnly,
+		Clock: sp.Clock, Fence: sp.Fence, Draining: &sp.Draining, Fatal: sp.Fail, Shared: env.Shared, Replicated: sp.replicated, Cells: env.Name == "",
 	})
 	return sp
 }
@@ -185,8 +185,8 @@ func (sp *Space) withheld() func(uint16) bool {
 	return func(uint16) bool { return true }
 }
 
-// sendOnly says whether clients ask for everything: what is in the memory of a replica that does not lead is old, and no READ tells.
-func (sp *Space) sendOnly() bool {
+// replicated says whether the keys are: what is in the memory of a replica that does not lead is old, and an item that is READ does not tell.
+func (sp *Space) replicated() bool {
 	own := sp.Owned.Shards()
 	return own != nil && own.Replicated()
 }
@@ -198,9 +198,11 @@ func (sp *Space) ReleaseOwned() {
 	if own == nil {
 		return
 	}
-	if own.Replicated() { // a replica does not know what is absent: it may not lead
+	if own.Replicated() {
 		sp.dismissReaders()
-		return
+		if sp.Name != "" { // a tenant's space has no replicas
+			return
+		}
 	}
 	for shard := range uint16(sp.Shards) {
 		if !own.Mine(shard) {
@@ -215,8 +217,8 @@ func (sp *Space) ReleaseOwned() {
 // dismissReaders asks the clients that may READ, because they came before the map in force, to connect again.
 func (sp *Space) dismissReaders() {
 	for _, s := range sp.Sessions.List() {
-		if s.Login.OneSided {
-			session.DismissOrEnd(s, base.CauseTable, "connect again: the cluster has replicas now, whose keys are not READ")
+		if s.Login.OneSided && !s.Words() {
+			session.DismissOrEnd(s, base.CauseTable, "connect again: the cluster has replicas now, and what is READ of their keys counts by the words of voters alone")
 		}
 	}
 }

@@ -33,6 +33,9 @@ func (r *Replica) Apply(entries []consensus.Entry) error {
 		}
 		next.Applied, next.Term = e.Index, e.Term
 		r.published(&next, e.Kind == consensus.Change)
+		if e.Kind == consensus.Change {
+			r.c.Configured(next.Config)
+		}
 		// Behind that: who is answered finds what he has written in what is published.
 		tell()
 	}
@@ -225,6 +228,9 @@ func (r *Replica) begin(e *consensus.Entry, p *entry.Entry, next uint64) {
 
 	if len(writes) > 0 {
 		r.takeBack(writes, why)
+	}
+	if mine {
+		r.c.Ready(p.Term)
 	}
 	r.mu.Lock()
 	if mine && r.role == stands && r.term == p.Term {

@@ -35,8 +35,9 @@ func (r *Replica) Forget() {
 // Installed says that the store has a state, which was another replica's.
 func (r *Replica) Installed(s entry.State) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.state, r.configs = s, nil
+	r.mu.Unlock()
+	r.c.Configured(s.Config)
 }
 
 // End answers what is under way, because the replica was stopped: nothing is applied any more, and it leads no more. What is in no

@@ -44,6 +44,11 @@ type Config struct {
 	Short func()
 	// Publish makes writes visible, in their order (R7).
 	Publish func(writes []*flight.Flight)
+	// Ready is told that this replica leads in a term and has published the marker that this process has proposed, before anything is ordered behind it (R11).
+	Ready func(term uint64)
+	// Configured is told of the configuration in force here: of one that an entry has made before Apply returns (R12), and of that of a state that
+	// was installed.
+	Configured func(consensus.Config)
 	// Done is told of writes that were published. Those with a Done are answered by it; bytes is what
 	// they were admitted with.
 	Done func(writes []*flight.Flight, bytes int64)
@@ -115,6 +120,12 @@ func New(c Config, at entry.State) *Replica {
 	}
 	if c.Pause == 0 {
 		c.Pause = 10 * time.Millisecond
+	}
+	if c.Ready == nil {
+		c.Ready = func(uint64) {}
+	}
+	if c.Configured == nil {
+		c.Configured = func(consensus.Config) {}
 	}
 	if c.Life == 0 {
 		panic("replica: a life of 0")

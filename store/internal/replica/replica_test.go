@@ -125,9 +125,18 @@ func TestReplayedMarkerMakesNoLeader(t *testing.T) {
 	if _, ok := g.nodes[0].Ready(); ok {
 		t.Error("a marker of an earlier life has made it ready")
 	}
+	if told := g.nodes[0].ready; len(told) > 0 {
+		t.Errorf("readers are told that it leads in terms %v (R11)", told)
+	}
 	g.settle()
 	if _, ok := g.nodes[0].Ready(); !ok {
 		t.Error("its own marker has not")
+	}
+	if told := g.nodes[0].ready; !slices.Equal(told, []uint64{g.term}) {
+		t.Errorf("readers are told that it leads in terms %v, and it leads in %d", told, g.term)
+	}
+	if told := g.nodes[1].ready; len(told) > 0 {
+		t.Errorf("of the other node they are told that it leads in terms %v", told)
 	}
 }
 
@@ -442,8 +451,18 @@ func TestSaved(t *testing.T) {
 	if got := tell(); got != "6 [3 5]" || fmt.Sprint(n.trimmed) != "[2]" {
 		t.Errorf("published: %s, trimmed up to %v", got, n.trimmed)
 	}
+	if !slices.Equal(n.configs, []uint64{1, 3, 5}) {
+		t.Errorf("readers are told of configurations %v (R12)", n.configs)
+	}
 	if err := n.Apply([]consensus.Entry{{Index: 6, Term: 1}}); err == nil {
 		t.Error("an entry was applied twice")
+	}
+	installed := n.State()
+	installed.Applied, installed.Config = 20, consensus.Config{Index: 9, Voters: installed.Config.Voters}
+	n.Forget()
+	n.Installed(installed)
+	if !slices.Equal(n.configs, []uint64{1, 3, 5, 9}) {
+		t.Errorf("behind another's state they are told of configurations %v", n.configs)
 	}
 	if n.ID() != 3 || n.Stream() != 30 || len(n.Shards()) != shards {
 		t.Errorf("group %d, stream %d, shards %v", n.ID(), n.Stream(), n.Shards())

@@ -57,7 +57,9 @@ type node struct {
 	told    []*flight.Flight // published writes, in order
 	at      int              // of the log, what it has applied
 	trimmed []uint64
-	short   int // how often it was told that results were forgotten early
+	short   int      // how often it was told that results were forgotten early
+	ready   []uint64 // terms
+	configs []uint64 // indexes
 }
 
 // asked is a write that a test has asked for.
@@ -126,9 +128,16 @@ func (g *group) start(id int) *node {
 			}
 			return place, class
 		},
-		Free:    n.mem.Slabs.Free,
-		Short:   func() { n.short++ },
-		Publish: func(writes []*flight.Flight) { shard.PublishAll(n.shards, writes, n.results) },
+		Free:  n.mem.Slabs.Free,
+		Short: func() { n.short++ },
+		Ready: func(term uint64) {
+			if _, orders := n.Replica.Ready(); orders {
+				g.t.Error("it orders, and nobody was told that it is ready")
+			}
+			n.ready = append(n.ready, term)
+		},
+		Configured: func(c consensus.Config) { n.configs = append(n.configs, c.Index) },
+		Publish:    func(writes []*flight.Flight) { shard.PublishAll(n.shards, writes, n.results) },
 		Done: func(writes []*flight.Flight, bytes int64) {
 			for _, f := range writes {
 				n.told = append(n.told, f)

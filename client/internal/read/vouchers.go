@@ -1,0 +1,242 @@
+package read
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/rdmakv/rdmakv/client/internal/base"
+	"github.com/rdmakv/rdmakv/client/internal/peer"
+	"github.com/rdmakv/rdmakv/client/internal/route"
+	"github.com/rdmakv/rdmakv/client/internal/session"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// What words are to one key (words.go), vouchers are to many that are asked for at one node: the cells of all their groups are READ once at each
+// node that it takes, in one READ as a rule, because the cells of a node stand behind each other.
+//
+//	keys of groups 3, 7 and 9 ──▶ leader     cells of 3, 7, 9
+//	                              voter a    cells of 3, 9
+//	                              voter b    cell of 7
+
+// A voucher is what is believed of one group.
+type voucher struct {
+	group  uint32
+	told   *session.GroupInfo // by the leader; nil: its keys cannot be READ now
+	others int                // of cells, at nodes that do not lead
+	own    bool               // the leader's cell fits
+	right  int                // of the others: those that do
+}
+
+// holds says, once all cells have been settled, whether what was READ counts.
+func (o *voucher) holds() bool { return o.told != nil && o.own && o.right == o.others }
+
+// A cellAt is a cell that is READ at a node.
+type cellAt struct {
+	voucher int
+	place   layout.Place
+}
+
+// A nodeCells is the READ of the cells of one node.
+type nodeCells struct {
+	s     *session.Session
+	grant *session.Grant
+	cells []cellAt
+	at    []int          // READ i of b begins with cell at[i] of cells
+	b     *session.Reads // under way
+}
+
+// vouchers are those of one group of keys.
+type vouchers struct {
+	led   []voucher
+	nodes []nodeCells // the leader's first
+}
+
+// cellSpan is how many bytes of cells are READ in one piece.
+const cellSpan = 4 << 10
+
+// of is the index of the voucher of a group, which is made if there is none. s is the session with the leader.
+func (v *vouchers) of(s *session.Session, led route.Led) int {
+	id := led.Group()
+	for i := range v.led {
+		if v.led[i].group == id {
+			return i
+		}
+	}
+	i := len(v.led)
+	v.led = append(v.led, voucher{group: id})
+	o := &v.led[i]
+	told := s.Groups.Of(id)
+	if told == nil {
+		return i
+	}
+	if told.Term == 0 || !isVoter(told, s.Node) {
+		s.Groups.Seek(id)
+		return i
+	}
+	var at [layoutVoters / 2]struct {
+		s    *session.Session
+		cell layout.Place
+	}
+	need, have := len(told.Voters)/2, 0
+	for j := 1; j < led.Len() && have < need; j++ {
+		if other, cell, ok := witness(led, told, s.Node, j); ok {
+			at[have].s, at[have].cell = other, cell
+			have++
+		}
+	}
+	if have < need {
+		return i
+	}
+	o.told, o.others = told, need
+	v.add(s, i, told.Cell)
+	for _, a := range at[:need] {
+		v.add(a.s, i, a.cell)
+	}
+	return i
+}
+
+// add has the cell of a voucher READ at a node.
+func (v *vouchers) add(s *session.Session, i int, place layout.Place) {
+	n := slices.IndexFunc(v.nodes, func(n nodeCells) bool { return n.s == s })
+	if n < 0 {
+		n = len(v.nodes)
+		v.nodes = append(v.nodes, nodeCells{s: s})
+	}
+	v.nodes[n].cells = append(v.nodes[n].cells, cellAt{i, place})
+}
+
+// post READs the cells, and does not wait.
+func (v *vouchers) post() {
+	for i := range v.nodes {
+		v.nodes[i].post(i > 0)
+	}
+}
+
+func (n *nodeCells) post(isOther bool) {
+	slices.SortFunc(n.cells, func(a, b cellAt) int { return cmp.Compare(a.place, b.place) })
+	s := n.s
+	n.grant = s.Lease.Grant() // before the READ (R17)
+	b := s.NewReads(s.View())
+	for from := 0; from < len(n.cells); {
+		first, to := n.cells[from].place, from+1
+		for to < len(n.cells) && n.cells[to].place.Byte()+layout.CellRead-first.Byte() <= cellSpan {
+			to++
+		}
+		if _, err := b.Add(first, int(n.cells[to-1].place.Byte()+layout.CellRead-first.Byte())); err != nil {
+			b.Release()
+			return
+		}
+		n.at = append(n.at, from)
+		from = to
+	}
+	reads := b.Len()
+	if s.Lease.TakeDue() {
+		b.AddBeat()
+	}
+	if !postNow(b) {
+		return
+	}
+	if n.b = b; isOther {
+		s.Counts.WordReads.Add(uint64(reads))
+	}
+}
+
+// postNow posts READs without waiting for memory or space: calls that hold those of one node and wait for those of another could wait for each other.
+// false: nothing was posted, and b is released.
+func postNow(b *session.Reads) bool {
+	if !b.Reserve() {
+		b.Release()
+		return false
+	}
+	p := base.Limit{Ctx: context.Background()} // nothing is waited for
+	if err := b.Post(&p); err != nil {
+		if err != session.ErrAbandoned {
+			b.Release()
+		}
+		return false
+	}
+	return true
+}
+
+// settle waits for the cells that are under way.
+func (v *vouchers) settle(p *base.Limit) {
+	for i := range v.nodes {
+		v.nodes[i].settle(p, i == 0, v.led)
+	}
+}
+
+func (n *nodeCells) settle(p *base.Limit, isLeader bool, led []voucher) {
+	b := n.b
+	if b == nil {
+		return
+	}
+	n.b = nil
+	came, mine := awaitCells(n.s, b, p)
+	if came && n.s.Lease.Holds(n.grant, b.Handled()) {
+		for r, from := range n.at {
+			to := len(n.cells)
+			if r+1 < len(n.at) {
+				to = n.at[r+1]
+			}
+			bytes, first := b.Bytes(r), n.cells[from].place.Byte()
+			for _, at := range n.cells[from:to] {
+				cell, err := layout.ParseCell(bytes[at.place.Byte()-first:])
+				n.judge(&led[at.voucher], cell, err == nil, isLeader)
+			}
+		}
+	}
+	if mine {
+		b.Release()
+	}
+}
+
+// judge compares a cell with what the leader has told.
+func (n *nodeCells) judge(o *voucher, cell layout.Cell, whole, isLeader bool) {
+	fits := whole && cell.Word == o.told.Term && (!isLeader || cell.Config == o.told.Config)
+	switch {
+	case fits && isLeader:
+		o.own = true
+	case fits:
+		o.right++
+	case whole && isLeader:
+		n.s.Groups.Forget(o.group, o.told)
+	}
+}
+
+// manyLed gets keys at a node that is believed to lead their groups: by READs that words vouch for, and what is left one by one.
+func manyLed(ctx context.Context, f *route.Router, c *peer.Peer, keys [][]byte, results []base.Result, which []int, patience time.Duration) {
+	if s := c.Current(); s != nil && s.Mapped() {
+		getDirectly(ctx, f, c, s, keys, results, which, patience)
+		return
+	}
+	for begin := 0; begin < len(which); begin += groupKeys {
+		part := which[begin:min(begin+groupKeys, len(which))]
+		p := c.Begin(ctx)
+		c.Replica.Hurry(&p, patience)
+		s, err := c.Replica.Reach(&p)
+		if err == nil && s.Words && !s.Lease.IsLapsed() {
+			within, cancel := p, context.CancelFunc(nil)
+			within.Ctx, cancel = p.Bounded()
+			var learned bool
+			if part, learned = groupOn(c, f, &within, s, keys, results, part); learned { // a newer view: once more
+				part, _ = groupOn(c, f, &within, s, keys, results, part)
+			}
+			if err = within.Ctx.Err(); ctx.Err() == nil && err != nil && len(part) > 0 {
+				c.Settle(&p, s)
+			}
+			cancel()
+		} else if err == nil && s.Words {
+			s.Lease.Use() // gets are being made again: renew
+			s.Owner.Wake()
+		}
+		if err != nil { // it does not answer
+			for _, i := range append(slices.Clone(part), which[min(begin+groupKeys, len(which)):]...) {
+				results[i].Err = c.Replica.Fail("get", keys[i], "", route.PutOff(err))
+			}
+			return
+		}
+		getRest(ctx, f, c, keys, results, part, patience)
+	}
+}

@@ -1,0 +1,60 @@
+package layout
+
+// The cells, behind the reclaim ring of region 0: one of 128 bytes for each replica of a group that the store has. By
+// a cell a reader of a replicated shard knows that the leader it READ from had not been deposed when the get began:
+//
+//	 0 │ word            the highest term that the replica has made durable; it only rises
+//	 8 │ configuration   index of the newest configuration entry that is applied here; it only rises
+//	16 │ ready           the term in which the replica leads and has published its marker; 0 after a start
+//	24 │ reserved, zero  to 64
+//	64 │ reserved, zero  a line of its own for what each publish would write
+//
+// The word rises before a vote of its term leaves the node, so whoever was elected has a majority of the voters whose words are
+// at least its term. A reader that knows the leader's term T and the configuration C, and then finds
+//
+//	leader's word = T, leader's configuration = C, word = T of so many other voters that all of them are a majority of C
+//
+// in READs that were posted after its get began, knows that nobody of a later term had been elected by then: two majorities
+// have a voter in common, and its word would be higher. There is no checksum, because each word is believed alone.
+const (
+	// CellSize is how far apart cells are, in bytes; CellRead is how many bytes of one a reader READs.
+	CellSize = 128
+	CellRead = 24
+	// MaxCells is how many there are at most: a node of a cluster has 4 to 16 replicas as a rule, and the most groups that a
+	// cluster can have is as many.
+	MaxCells = 256
+
+	offCellWord   = 0
+	offCellConfig = offCellWord + wordSize
+	offCellReady  = offCellConfig + wordSize
+)
+
+var _ [0]struct{} = [CellRead - offCellReady - wordSize]struct{}{}
+
+// CellsSize is the size of so many cells, in bytes: whole pages.
+func CellsSize(cells int) int {
+	return (cells*CellSize + PageSize - 1) / PageSize * PageSize
+}
+
+// A Cell is what a replica tells readers. The zero value is that of a replica which takes no part yet.
+type Cell struct {
+	Word   uint64 // 0: no term yet
+	Config uint64 // 0: the replica takes no part yet
+	Ready  uint64 // 0: it does not lead, or has not published its marker
+}
+
+// StoreCell writes a cell, of which the first CellRead bytes are words of the server's memory that begin with zeros, at byte offset off of mem. One goroutine writes a cell at a time. The word comes first: who sees
+// another word is new sees that the term is.
+func StoreCell(mem []byte, off int, c Cell) {
+	raiseWord(mem, off+offCellWord, c.Word)
+	raiseWord(mem, off+offCellConfig, c.Config)
+	StoreWord(mem, off+offCellReady, c.Ready)
+}
+
+// ParseCell reads what a reader has READ of a cell, of whatever server: every value of the words is a cell. It reads the first CellRead bytes of a cell; b begins with them. It fails with ErrShort.
+func ParseCell(b []byte) (Cell, error) {
+	if len(b) < CellRead {
+		return Cell{}, ErrShort
+	}
+	return Cell{Word: getWord(b, offCellWord), Config: getWord(b, offCellConfig), Ready: getWord(b, offCellReady)}, nil
+}

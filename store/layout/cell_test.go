@@ -1,0 +1,47 @@
+package layout
+
+import (
+	"errors"
+	"testing"
+)
+
+// TestCell: a cell parses as it was stored, its word and its configuration never go back, and what is not its own stays.
+func TestCell(t *testing.T) {
+	mem := make([]byte, 3*CellSize)
+	for i := range mem {
+		mem[i] = 0xee
+	}
+	clear(mem[CellSize : CellSize+CellRead])
+	for _, c := range []struct{ store, want Cell }{
+		{Cell{Word: 3, Config: 1}, Cell{Word: 3, Config: 1}},
+		{Cell{Word: 3, Config: 1, Ready: 3}, Cell{Word: 3, Config: 1, Ready: 3}},
+		{Cell{Word: 2, Config: 7, Ready: 2}, Cell{Word: 3, Config: 7, Ready: 2}},
+		{Cell{Word: 4, Config: 6}, Cell{Word: 4, Config: 7}},
+		{Cell{Word: 1 << 60, Config: 1 << 61, Ready: 1 << 62}, Cell{Word: 1 << 60, Config: 1 << 61, Ready: 1 << 62}},
+	} {
+		StoreCell(mem, CellSize, c.store)
+		if got, err := ParseCell(mem[CellSize:][:CellRead]); err != nil || got != c.want {
+			t.Errorf("%+v stored: %+v, %v; want %+v", c.store, got, err, c.want)
+		}
+	}
+	for i, b := range mem {
+		if (i < CellSize || i >= CellSize+CellRead) && b != 0xee {
+			t.Fatalf("byte %d is %#x", i, b)
+		}
+	}
+	if _, err := ParseCell(mem[:CellRead-1]); !errors.Is(err, ErrShort) {
+		t.Errorf("a short one: %v", err)
+	}
+	for n, want := range map[int]int{0: 0, 1: PageSize, PageSize / CellSize: PageSize, PageSize/CellSize + 1: 2 * PageSize} {
+		if got := CellsSize(n); got != want {
+			t.Errorf("%d cells take %d bytes, want %d", n, got, want)
+		}
+	}
+}
+
+// TestCellIsOneLine: what a reader READs of a cell is in one line of the cache.
+func TestCellIsOneLine(t *testing.T) {
+	if CellSize%64 != 0 || CellRead > 64 || PageSize%CellSize != 0 {
+		t.Errorf("cells of %d bytes, of which %d are READ", CellSize, CellRead)
+	}
+}
