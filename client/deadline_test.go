@@ -157,7 +157,7 @@ func TestNothingCompletes(t *testing.T) {
 		"large": func() error { return c.Put(context.Background(), []byte("l"), make([]byte, 1<<20)) },
 		"put":   func() error { return c.Put(context.Background(), []byte("k"), nil) },
 		"scan": func() error {
-			return second(client.FetchPage(context.Background(), rt(c).Only(), client.ScanOptions{}, nil, false, 0))
+			return client.FetchPage(context.Background(), c)
 		},
 		"ping": func() error { return second(c.Ping(context.Background())) },
 		"read": func() error { return second(admin.Of(c).PingRead(context.Background())) },

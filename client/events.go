@@ -98,11 +98,12 @@ func (c *Client) Position(ctx context.Context) (Position, error) {
 // ErrUnsupported if the server keeps no events. Where more watch than the server
 // lets wait, the others ask it now and then.
 //
-// In a cluster the order is that of each node; events of different nodes come as
+// In a cluster the order is that of each node, or where shards have replicas of each group; events of different nodes come as
 // they come, batches whole. Each node is asked by itself, for one page at a time.
 // One that cannot be reached is asked again for as long as others can, and told
 // of in the log: what happens there meanwhile comes when it is back, or is told
-// by an EventSkip. The loop ends when no node can be reached.
+// by an EventSkip. The loop ends when no node can be reached. A group is asked for at
+// whoever leads it; all its replicas keep the newest events, so the watch goes on at the next leader where it was.
 func (c *Client) Watch(ctx context.Context, prefix []byte, opts WatchOptions) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		opts := opts // each loop begins anew
@@ -145,6 +146,14 @@ type eventPage struct {
 	events  []Event
 	next    Position
 	skipped bool
+	node    string // that has answered
+}
+
+// A pollAt is of what a poll asks for the events.
+type pollAt struct {
+	node  string // whose cursor in a Position it is: a node's, or a group's (groupName)
+	group uint32 // 0: those of a node
+	most  time.Duration
 }
 
 // poll asks once. The server answers when there is something, or at once where
@@ -154,7 +163,7 @@ func poll(ctx context.Context, c *peer.Peer, prefix []byte, opts WatchOptions) (
 	pause, hurry := base.RetryFirst, false
 	for {
 		err = c.Ask(&p, "watch", prefix, func(s *session.Session) (err error) {
-			page, err = pollOnce(c, &p, s, prefix, opts, hurry)
+			page, err = pollOnce(c, &p, s, pollAt{node: c.Node, most: maxPoll}, prefix, opts, hurry)
 			return err
 		})
 		if !errors.Is(err, ErrOverloaded) || p.Over() != nil {
@@ -169,8 +178,8 @@ func poll(ctx context.Context, c *peer.Peer, prefix []byte, opts WatchOptions) (
 
 // pollOnce is one request on one session. What waits at the server has a slot and a
 // credit meanwhile, so it only waits if others find one too, and not in a hurry.
-func pollOnce(c *peer.Peer, p *base.Limit, s *session.Session, prefix []byte, opts WatchOptions, hurry bool) (page eventPage, err error) {
-	wait := min(maxPoll, s.Config.Timeout/2)
+func pollOnce(c *peer.Peer, p *base.Limit, s *session.Session, at pollAt, prefix []byte, opts WatchOptions, hurry bool) (page eventPage, err error) {
+	wait := min(at.most, s.Config.Timeout/2)
 	if deadline, ok := p.Ctx.Deadline(); ok {
 		wait = min(wait, max(time.Until(deadline), 0))
 	} else { // some of the time may be gone: with connecting, say
@@ -190,7 +199,7 @@ func pollOnce(c *peer.Peer, p *base.Limit, s *session.Session, prefix []byte, op
 		}
 	}
 	r, err := sl.Call(p, wire.AppendWatch(sl.Buf[:0], sl.ID(), wire.Watch{
-		From: opts.From.of(c.Node), WaitMillis: uint32(wait.Milliseconds()), Values: opts.Values, Prefix: prefix,
+		From: opts.From.of(at.node), WaitMillis: uint32(wait.Milliseconds()), Values: opts.Values, Group: at.group, Prefix: prefix,
 	}))
 	if err != nil {
 		return page, err
@@ -202,7 +211,7 @@ func pollOnce(c *peer.Peer, p *base.Limit, s *session.Session, prefix []byte, op
 	if err != nil {
 		return page, r.Malformed(err)
 	}
-	page = eventPage{next: Position{c: m.Next}, skipped: m.Skipped}
+	page = eventPage{next: Position{c: m.Next}, skipped: m.Skipped, node: c.Node}
 	for e := range m.Events {
 		both := make([]byte, 0, len(e.Key)+len(e.Value))
 		both = append(append(both, e.Key...), e.Value...)

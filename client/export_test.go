@@ -1,6 +1,8 @@
 package client
 
 import (
+	"context"
+
 	"github.com/rdmakv/rdmakv/client/internal/base"
 	"github.com/rdmakv/rdmakv/client/internal/device"
 	"github.com/rdmakv/rdmakv/client/internal/peer"
@@ -13,11 +15,18 @@ const (
 	MostInflight     = maxInflight
 )
 
-var FetchPage = fetchPage
+// FetchPage asks for the first page of a scan of all keys of a single server.
+func FetchPage(ctx context.Context, c *Client) error {
+	scans, err := c.scanners(ctx, ScanOptions{})
+	if err == nil {
+		_, err = scans.last.fetchPage(ctx, 0)
+	}
+	return err
+}
 
 // PollEvents asks once for events.
 func PollEvents(p *peer.Peer, limit *base.Limit, prefix []byte, opts WatchOptions) ([]Event, error) {
-	page, err := pollOnce(p, limit, p.Current(), prefix, opts, false)
+	page, err := pollOnce(p, limit, p.Current(), pollAt{node: p.Node, most: maxPoll}, prefix, opts, false)
 	return page.events, err
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
-// A watch of a cluster is a watch of each node, brought together:
+// A watch of a cluster is a watch of each source, a node or a group of replicas (source.go), brought together:
 //
 //	poller of node 1 ──page──┐
 //	poller of node 2 ──page──┼──▶ one loop ──▶ events, each with the position
@@ -36,7 +36,7 @@ type polled struct {
 // and on.
 type fanIn struct {
 	f       *route.Router
-	peers   []*peer.Peer
+	sources []*source
 	pages   chan polled
 	on      []chan Position // by poller: go on from here
 	cursors map[string]wire.Cursor
@@ -54,7 +54,28 @@ var errOtherPosition = fmt.Errorf("%w: the position is not one of a cluster", Er
 func positionOfAll(ctx context.Context, f *route.Router) (Position, error) {
 	var mu sync.Mutex
 	v := make(map[string]wire.Cursor)
-	err := f.Each(ctx, "position", func(p *peer.Peer) error {
+	list, err := sources(ctx, f)
+	if err != nil {
+		return Position{}, f.Fail("position", nil, err)
+	}
+	if list[0].share.Group != 0 {
+		var wg sync.WaitGroup
+		for _, q := range list {
+			wg.Go(func() {
+				page, e := q.poll(ctx, nil, WatchOptions{})
+				mu.Lock()
+				defer mu.Unlock()
+				if v[q.name] = page.next.c; e != nil {
+					err = e
+				}
+			})
+		}
+		if wg.Wait(); err != nil {
+			return Position{}, err
+		}
+		return Position{rest: vectorText(v)}, nil
+	}
+	err = f.Each(ctx, "position", func(p *peer.Peer) error {
 		page, err := poll(ctx, p, nil, WatchOptions{})
 		if err == nil {
 			mu.Lock()
@@ -75,12 +96,12 @@ func watchAll(ctx context.Context, f *route.Router, prefix []byte, opts WatchOpt
 		yield(Event{}, f.Fail("watch", prefix, errOtherPosition))
 		return
 	}
-	peers, err := f.OwnersNow(ctx)
+	list, err := sources(ctx, f)
 	if err != nil {
 		yield(Event{}, f.Fail("watch", prefix, err))
 		return
 	}
-	w := &fanIn{f: f, peers: peers, pages: make(chan polled), cursors: opts.From.vector(), away: make([]bool, len(peers)), blind: make([]bool, len(peers))}
+	w := &fanIn{f: f, sources: list, pages: make(chan polled), cursors: opts.From.vector(), away: make([]bool, len(list)), blind: make([]bool, len(list))}
 	if err := w.start(ctx, opts.From != Position{}); err != nil {
 		yield(Event{}, f.Fail("watch", prefix, err))
 		return
@@ -89,12 +110,13 @@ func watchAll(ctx context.Context, f *route.Router, prefix []byte, opts WatchOpt
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
-	for i, p := range peers {
+	for i, q := range list {
 		on := make(chan Position, 1)
 		w.on = append(w.on, on)
 		from := opts
-		from.From = Position{c: w.cursors[p.Node], node: p.Node}
-		wg.Go(func() { w.poller(ctx, i, p, prefix, from, on) })
+		from.From = Position{c: w.cursors[q.name], node: q.name}
+		q.wg = &wg
+		wg.Go(func() { w.poller(ctx, i, q, prefix, from, on) })
 	}
 	w.loop(ctx, yield)
 }
@@ -107,23 +129,23 @@ func (w *fanIn) start(ctx context.Context, resumed bool) error {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var last error
-	for i, p := range w.peers {
+	for i, q := range w.sources {
 		mu.Lock()
-		known := w.cursors[p.Node] != wire.Cursor{}
+		known := w.cursors[q.name] != wire.Cursor{}
 		mu.Unlock()
 		if known {
 			continue
 		}
 		w.blind[i] = true
 		wg.Go(func() {
-			page, err := poll(ctx, p, nil, WatchOptions{})
+			page, err := q.poll(ctx, nil, WatchOptions{})
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
 				last = err // its poller begins with what is now when it is back
 				return
 			}
-			w.cursors[p.Node], w.blind[i] = page.next.c, resumed
+			w.cursors[q.name], w.blind[i] = page.next.c, resumed
 		})
 	}
 	wg.Wait()
@@ -133,10 +155,10 @@ func (w *fanIn) start(ctx context.Context, resumed bool) error {
 	return nil
 }
 
-// poller brings the pages of one node, one at a time.
-func (w *fanIn) poller(ctx context.Context, i int, p *peer.Peer, prefix []byte, opts WatchOptions, on <-chan Position) {
+// poller brings the pages of one source, one at a time.
+func (w *fanIn) poller(ctx context.Context, i int, q *source, prefix []byte, opts WatchOptions, on <-chan Position) {
 	for {
-		page, err := poll(ctx, p, prefix, opts)
+		page, err := q.poll(ctx, prefix, opts)
 		select {
 		case w.pages <- polled{i, page, err}:
 		case <-ctx.Done():
@@ -149,8 +171,7 @@ func (w *fanIn) poller(ctx context.Context, i int, p *peer.Peer, prefix []byte, 
 			return
 		}
 		if err != nil {
-			pause := p.Clock.Unlimited(ctx)
-			pause.Rest(base.RetryMost)
+			base.Pause(ctx, base.RetryMost)
 		}
 	}
 }
@@ -204,7 +225,10 @@ func (w *fanIn) nextOf(ctx context.Context, i int) (polled, bool) {
 // tell yields the events of one page and lets its poller go on. more: a batch
 // goes on in the next page of the node.
 func (w *fanIn) tell(ctx context.Context, got polled, yield func(Event, error) bool) (more, ok bool) {
-	node := w.peers[got.i].Node
+	node, by := w.sources[got.i].name, got.page.node
+	if w.sources[got.i].share.Group == 0 {
+		by = node
+	}
 	others := maps.Clone(w.cursors)
 	delete(others, node)
 	rest := vectorText(others)
@@ -216,7 +240,7 @@ func (w *fanIn) tell(ctx context.Context, got polled, yield func(Event, error) b
 		}
 		if w.amid { // what others do meanwhile is not of the batch
 			w.amid = false
-			if !yield(Event{Op: EventSkip, Skipped: true, Position: at(w.cursors[node]), Node: node}, nil) {
+			if !yield(Event{Op: EventSkip, Skipped: true, Position: at(w.cursors[node]), Node: by}, nil) {
 				return false, false
 			}
 		}
@@ -234,7 +258,7 @@ func (w *fanIn) tell(ctx context.Context, got polled, yield func(Event, error) b
 		if len(got.page.events) > 0 { // to be told again if the caller ends here
 			first = w.cursors[node]
 		}
-		if !yield(Event{Op: EventSkip, Skipped: true, Position: at(first), Node: node}, nil) {
+		if !yield(Event{Op: EventSkip, Skipped: true, Position: at(first), Node: by}, nil) {
 			return false, false
 		}
 	}
@@ -259,7 +283,7 @@ func (w *fanIn) lost(got polled) bool {
 	if !w.away[got.i] {
 		w.away[got.i] = true
 		w.down++
-		w.f.Config().Logger.Warn("watch: node cannot be asked", "node", w.peers[got.i].Node, "err", got.err)
+		w.f.Config().Logger.Warn("watch: node cannot be asked", "node", w.sources[got.i].name, "err", got.err)
 	}
-	return w.down < len(w.peers)
+	return w.down < len(w.sources)
 }

@@ -100,7 +100,7 @@ func FuzzReply(f *testing.F) {
 		case 4:
 			_, err = c.Delete(ctx, []byte("k"))
 		case 5:
-			_, err = client.FetchPage(ctx, rt(c).Only(), client.ScanOptions{}, nil, false, 0)
+			err = client.FetchPage(ctx, c)
 		case 6:
 			_, err = admin.Of(c).Stats(ctx)
 		case 7:

@@ -214,7 +214,7 @@ func TestStalledServer(t *testing.T) {
 		"get": func() error { return second(c.Get(context.Background(), key)) },
 		"put": func() error { return c.Put(context.Background(), key, nil) },
 		"scan": func() error {
-			return second(client.FetchPage(context.Background(), rt(c).Only(), client.ScanOptions{}, nil, false, 0))
+			return client.FetchPage(context.Background(), c)
 		},
 		"ping": func() error { return second(c.Ping(context.Background())) },
 	} {
@@ -276,7 +276,7 @@ func TestCancelAnywhere(t *testing.T) {
 				case 2:
 					_, err = c.MultiGet(ctx, keys)
 				case 3:
-					_, err = client.FetchPage(ctx, rt(c).Only(), client.ScanOptions{}, nil, false, 0)
+					err = client.FetchPage(ctx, c)
 				case 4:
 					_, err = c.GetRange(ctx, key, 0, 5)
 				case 5:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
@@ -13,17 +14,17 @@ import (
 )
 
 // A Position is a place in the order of all writes of a store; of a cluster it is
-// one for each node. It is good over reconnects, and over a restart of a server
+// one for each node, or where shards have replicas for each group: that is good at every node. It is good over reconnects, and over a restart of a server
 // if that was stopped in an orderly way and nothing was written since; where it
 // is not, Watch says EventSkip. The zero Position means from now. Its text form
 // (String, ParsePosition) can be kept.
 type Position struct {
 	c    wire.Cursor // of the only server, or of node
-	node string      // "" where there is one server only
+	node string      // "" where there is one server only; of a group, its name (groupName)
 	rest string      // the other nodes' cursors, as String writes them
 }
 
-// String is 32 hexadecimal digits; of a cluster ID=DIGITS for each node, with
+// String is 32 hexadecimal digits; of a cluster ID=DIGITS for each node, or @NUMBER=DIGITS for each group, with
 // commas between; "" for the zero Position.
 func (p Position) String() string {
 	switch {
@@ -99,10 +100,19 @@ func ParsePosition(text string) (Position, error) {
 	for part := range strings.SplitSeq(text, ",") {
 		node, digits, _ := strings.Cut(part, "=")
 		c, ok := parseCursor(digits)
-		if _, twice := v[node]; !ok || twice || cluster.CheckNodeID(node) != nil || len(v) == cluster.MaxNodes {
+		if _, twice := v[node]; !ok || twice || cluster.CheckNodeID(node) != nil && !isGroupName(node) || len(v) == cluster.MaxNodes {
 			return Position{}, fmt.Errorf("%w: a position in a cluster is ID=DIGITS for each node, with commas between, 32 hexadecimal digits each", ErrOptions)
 		}
 		v[node] = c
 	}
 	return Position{rest: vectorText(v)}, nil
+}
+
+// groupName is what a group is called in a position; no node is called so.
+func groupName(group uint32) string { return "@" + strconv.FormatUint(uint64(group), 10) }
+
+func isGroupName(name string) bool {
+	text, ok := strings.CutPrefix(name, "@")
+	n, err := strconv.ParseUint(text, 10, 32)
+	return ok && err == nil && n != 0 && groupName(uint32(n)) == name
 }

@@ -8,10 +8,12 @@ import (
 	"iter"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/rdmakv/rdmakv/client/internal/base"
 	"github.com/rdmakv/rdmakv/client/internal/peer"
 	"github.com/rdmakv/rdmakv/client/internal/read"
+	"github.com/rdmakv/rdmakv/client/internal/route"
 	"github.com/rdmakv/rdmakv/client/internal/session"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -35,7 +37,9 @@ import (
 //
 // In a cluster the pages of all nodes are merged, so the order is that of all
 // keys; a node that cannot be reached ends the loop, because a program could not tell
-// that its keys are missing.
+// that its keys are missing. Where shards have replicas a page is of the keys of one group, by the node that
+// leads it, and all of the above holds over leaders too: a page shows what was acknowledged before it
+// was asked for. If the leader is lost the next one is asked for the page, as long as the call may take.
 func (c *Client) Scan(ctx context.Context, opts ScanOptions) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		if max(len(opts.Prefix), len(opts.Start), len(opts.After), len(opts.End)) > layout.MaxKeyLen {
@@ -52,7 +56,7 @@ func (c *Client) Scan(ctx context.Context, opts ScanOptions) iter.Seq2[Entry, er
 			return
 		}
 		for left := opts.Limit; ; {
-			e, from, err := nextOf(ctx, scans, left)
+			e, from, err := scans.next(ctx, left)
 			if err != nil {
 				yield(Entry{}, err)
 				return
@@ -82,9 +86,11 @@ func (c *Client) Scan(ctx context.Context, opts ScanOptions) iter.Seq2[Entry, er
 	}
 }
 
-// A scanner goes through the keys of one server.
+// A scanner goes through the keys of one share: of a server, or of a group of replicas.
 type scanner struct {
-	p       *peer.Peer
+	f       *route.Router
+	share   route.Share
+	shares  int // that there are, of which this is one
 	opts    ScanOptions
 	after   []byte
 	from    bool // after itself is the first
@@ -92,22 +98,22 @@ type scanner struct {
 	entries []Entry
 }
 
-// scanners is one for each server, with its first page.
-func (c *Client) scanners(ctx context.Context, opts ScanOptions) ([]*scanner, error) {
-	peers, err := c.rt().OwnersNow(ctx)
+// scanners is one for each share, with its first page.
+func (c *Client) scanners(ctx context.Context, opts ScanOptions) (*scanners, error) {
+	shares, err := route.Shares(ctx, c.rt())
 	if err != nil {
 		return nil, c.fail("scan", nil, err)
 	}
-	scans := make([]*scanner, len(peers))
-	for i, p := range peers {
-		s := &scanner{p: p, opts: opts, after: opts.After, more: true}
+	scans := make([]*scanner, len(shares))
+	for i, share := range shares {
+		s := &scanner{f: c.rt(), share: share, shares: len(shares), opts: opts, after: opts.After, more: true}
 		if len(opts.Start) > 0 && (len(s.after) == 0 || bytes.Compare(s.after, opts.Start) < 0) {
 			s.after, s.from = opts.Start, true
 		}
 		scans[i] = s
 	}
 	if len(scans) == 1 {
-		return scans, nil
+		return &scanners{last: scans[0]}, nil
 	}
 	errs := make([]error, len(scans))
 	var wg sync.WaitGroup
@@ -120,14 +126,18 @@ func (c *Client) scanners(ctx context.Context, opts ScanOptions) ([]*scanner, er
 			return nil, err
 		}
 	}
-	return scans, nil
+	merged := new(scanners)
+	for _, s := range scans {
+		merged.put(s)
+	}
+	return merged, nil
 }
 
 // fill sees to it that an entry is there, if there is one. left is how many may
 // still be wanted; 0: all.
 func (s *scanner) fill(ctx context.Context, left int) error {
 	for len(s.entries) == 0 && s.more {
-		page, err := fetchPage(ctx, s.p, s.opts, s.after, s.from, left)
+		page, err := s.fetchPage(ctx, left)
 		if err != nil {
 			return err
 		}
@@ -146,24 +156,37 @@ func (s *scanner) endPage(after []byte) {
 	}
 }
 
-// nextOf takes the entry with the lowest key, and says whose it is; nil: there are
-// no more. Of few servers, so they are gone through one by one.
-func nextOf(ctx context.Context, scans []*scanner, left int) (*Entry, *scanner, error) {
-	var first *scanner
-	for _, s := range scans {
-		if err := s.fill(ctx, left); err != nil {
+// scanners are those of one scan.
+type scanners struct {
+	list []*scanner // that have an entry, by the key of their first
+	last *scanner   // whose entry was taken last; it is not in list
+}
+
+// put puts a scanner among those that have an entry, if it has one.
+func (m *scanners) put(s *scanner) {
+	if len(s.entries) > 0 {
+		i, _ := slices.BinarySearchFunc(m.list, s, func(a, b *scanner) int { return bytes.Compare(a.entries[0].Key, b.entries[0].Key) })
+		m.list = slices.Insert(m.list, i, s)
+	}
+}
+
+// next takes the entry with the lowest key, and says whose it is; nil: there are no more.
+func (m *scanners) next(ctx context.Context, left int) (*Entry, *scanner, error) {
+	if m.last != nil {
+		if err := m.last.fill(ctx, left); err != nil {
 			return nil, nil, err
 		}
-		if len(s.entries) > 0 && (first == nil || bytes.Compare(s.entries[0].Key, first.entries[0].Key) < 0) {
-			first = s
-		}
+		m.put(m.last)
+		m.last = nil
 	}
-	if first == nil {
+	if len(m.list) == 0 {
 		return nil, nil, nil
 	}
-	e := &first.entries[0]
-	first.entries = first.entries[1:]
-	return e, first, nil
+	s := m.list[0]
+	m.list, m.last = slices.Delete(m.list, 0, 1), s
+	e := &s.entries[0]
+	s.entries = s.entries[1:]
+	return e, s, nil
 }
 
 // A scanPage is a page in memory of its own.
@@ -176,44 +199,102 @@ type scanPage struct {
 // maxPageEntries is how many entries a page may have; the message bounds it too.
 const maxPageEntries = 1000
 
-func fetchPage(ctx context.Context, c *peer.Peer, opts ScanOptions, after []byte, from bool, left int) (scanPage, error) {
-	p := c.Begin(ctx)
+// pagePatience is how long the leader of a group may take for a page before another replica is asked: a
+// page looks at tens of thousands of keys at most, and may wait for the scans of others. It is never more than a quarter
+// of Config.Timeout.
+const pagePatience = 2 * time.Second
+
+// fetchPage asks for the page that comes next.
+func (s *scanner) fetchPage(ctx context.Context, left int) (page scanPage, err error) {
+	if s.share.Group == 0 {
+		p, err := s.share.At(s.f)
+		if err != nil {
+			return page, err
+		}
+		l := p.Begin(ctx)
+		err = p.Ask(&l, "scan", nil, func(at *session.Session) (err error) {
+			page, err = s.pageOn(at, &l, left)
+			return err
+		})
+		p.Counts().ScanPages.Add(1)
+		return page, err
+	}
+	var way route.Reroute
+	defer way.End()
+	for {
+		p, err := s.share.At(s.f)
+		if err == nil {
+			page, err = s.pageLed(ctx, p, max(way.Patience(), min(pagePatience, s.f.Config().Timeout/4)), left)
+		}
+		if err == nil {
+			p.Counts().ScanPages.Add(1)
+			return page, nil
+		}
+		next := s.share.Again(ctx, s.f, &way, p, err)
+		if next == nil {
+			return page, s.f.Fail("scan", nil, way.Because(err))
+		}
+		ctx = next
+	}
+}
+
+// pageLed is one try at a replica.
+func (s *scanner) pageLed(ctx context.Context, p *peer.Peer, patience time.Duration, left int) (page scanPage, err error) {
+	l := p.Begin(ctx)
+	p.Replica.Hurry(&l, patience)
+	at, err := p.Replica.Reach(&l)
+	if err != nil {
+		return page, p.Replica.Fail("scan", nil, "", err)
+	}
+	if page, err = s.pageOn(at, &l, left); base.Again(err) {
+		p.Counts().RetryLost.Add(1)
+		p.Settle(&l, at)
+	}
+	return page, p.Replica.Fail("scan", nil, at.Addr, route.PutOff(err))
+}
+
+// likely is how many of the next left entries of a scan are asked for at once: of a group, rather more than its part. Keys
+// are spread over groups by hash, so if all were asked of each group nearly all of them would travel for nothing.
+func (s *scanner) likely(left int) int {
+	if s.share.Group == 0 || s.shares == 1 {
+		return left
+	}
+	return min(left, 2*left/s.shares+8)
+}
+
+// pageOn asks one session.
+func (s *scanner) pageOn(at *session.Session, l *base.Limit, left int) (page scanPage, err error) {
 	req := wire.Scan{
-		Limit: maxPageEntries, KeysOnly: opts.KeysOnly, Prefix: opts.Prefix, After: after, From: from, End: opts.End,
+		Limit: maxPageEntries, KeysOnly: s.opts.KeysOnly, Prefix: s.opts.Prefix, After: s.after, From: s.from, End: s.opts.End, Group: s.share.Group,
 	}
 	if left > 0 {
-		req.Limit = uint32(min(left, maxPageEntries))
+		req.Limit = uint32(min(s.likely(left), maxPageEntries))
 	}
-	var page scanPage
+	var r session.Reply
 	var refused base.Refusals
-	err := c.Ask(&p, "scan", nil, func(s *session.Session) error {
-		var r session.Reply
-		for {
-			sl, err := s.Open(&p)
-			if err != nil {
-				return refused.Because(err)
-			}
-			if r, err = sl.Call(&p, wire.AppendScan(sl.Buf[:0], sl.ID(), req)); err == nil {
-				break
-			}
-			if err = refused.Again(c.Counts(), &p, err); err != nil {
-				return err
-			}
-		}
-		m, err := wire.ParseScanReply(r.Body)
+	for {
+		sl, err := at.Open(l)
 		if err != nil {
-			return r.Malformed(err)
+			return page, refused.Because(err)
 		}
-		// A page of a range may be its first key alone, which is where it began.
-		if on := bytes.Compare(m.Next, after); m.More && (len(m.Next) == 0 || on < 0 || on == 0 && !from) {
-			return r.Malformed(errors.New("a page that leads nowhere"))
+		if r, err = sl.Call(l, wire.AppendScan(sl.Buf[:0], sl.ID(), req)); err == nil {
+			break
 		}
-		page = copyPage(&m)
-		r.Done()
-		return nil
-	})
-	c.Counts().ScanPages.Add(1)
-	return page, err
+		if err = refused.Again(at.Counts, l, err); err != nil {
+			return page, err
+		}
+	}
+	m, err := wire.ParseScanReply(r.Body)
+	if err != nil {
+		return page, r.Malformed(err)
+	}
+	// A page of a range may be its first key alone, which is where it began.
+	if on := bytes.Compare(m.Next, s.after); m.More && (len(m.Next) == 0 || on < 0 || on == 0 && !s.from) {
+		return page, r.Malformed(errors.New("a page that leads nowhere"))
+	}
+	page = copyPage(&m)
+	r.Done()
+	return page, nil
 }
 
 // copyPage takes a page out of the receive buffer before the caller's code runs:

@@ -74,7 +74,7 @@ func AddGroup(ctx context.Context, s *Store, c Group) error {
 		}
 		return err
 	}
-	s.Events.grouped.Store(true)
+	s.Events.begin(m.group, shards, m.found.Turn.Newest(0))
 	g.members = append(g.members, m)
 	s.life.Go(func() { m.Run(s.life) })
 	if s.before.over.Load() && s.cfg.TakePart == nil {

@@ -236,10 +236,10 @@ func (g *groupSide) start(s *Store, d *direct) {
 	g.direct = d
 	g.alone = pipeline.NewOrderer(&lonely{s.pipe, g.of}, pipeline.OrderEnv{Memory: s.mem, Results: s.dedup, Reserve: s.evictor.Reserve, Read: s.ask})
 	for _, m := range g.members {
+		s.Events.begin(m.group, m.found.Shards, m.found.Turn.Newest(0))
 		s.life.Go(func() { m.Run(s.life) })
 	}
 	if len(g.members) > 0 {
-		s.Events.grouped.Store(true)
 		all := slices.Clone(g.members)
 		s.life.Go(func() {
 			if g.mayTakePart(s) {

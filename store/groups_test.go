@@ -349,7 +349,7 @@ func TestGroups(t *testing.T) {
 // TestGroupSnapshot: a store that was away so long that the log of the others has no entries for it any more gets their state, in the
 // place of what it has: in its base, in its memory, and for those who ask again for a request. It can lead from then on.
 func TestGroupSnapshot(t *testing.T) {
-	c := newCluster(t, func(cfg *Config) { cfg.LogBytes = 2 * MinLogBytes })
+	c := newCluster(t, func(cfg *Config) { cfg.LogBytes, cfg.WatchBytes = 2*MinLogBytes, MinWatchBytes })
 	away := c.hosts[2]
 	gone := []string{"gone-1", "gone-2"}
 	for i := range 30 {
@@ -367,6 +367,7 @@ func TestGroupSnapshot(t *testing.T) {
 	}
 	c.settle()
 	away.fill()
+	watched := away.events(0, WatchCursor{})
 	for round := 0; c.arrived() == 0; round++ {
 		if round == 10 {
 			t.Fatal("no snapshot was needed")
@@ -396,6 +397,9 @@ func TestGroupSnapshot(t *testing.T) {
 		})
 		c.cut(away.id, false)
 		c.settle()
+	}
+	if p := away.events(0, watched.Next); !p.Skipped {
+		t.Errorf("the events between its state and the one that it got are missing, and it tells of no gap: %d events", len(p.Events))
 	}
 	check := func(when string) {
 		t.Helper()

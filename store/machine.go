@@ -182,6 +182,7 @@ func (m *machine) Adopt(r consensus.Received) error {
 		m.s.filler.Again(m.s.shards[id])
 	}
 	m.s.parts.Forget(m.found.Shards)
+	m.s.Events.restart(m.found.Shards, got.state.Turn.Newest(0))
 	m.Installed(got.state)
 	return nil
 }

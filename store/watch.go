@@ -3,6 +3,7 @@ package store
 import (
 	"sync/atomic"
 
+	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/events"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
@@ -48,9 +49,12 @@ type WatchStats = events.Stats
 // concurrent use.
 type Events struct {
 	log   *events.Log // nil: no events are kept
+	bytes int         // Config.WatchBytes
 	door  *base.Door
 	parts *Parts // is told of what is published, too
-	// grouped: the store has replicas, whose versions are in no order with others. Nobody is told of events then.
+	// Each group of replicas has events of its own, because its versions are in no order with others. of has them by
+	// shard; nil: the shard is in no group. If any is (grouped), nobody is told of the events of such shards.
+	of      []atomic.Pointer[events.Log]
 	grouped atomic.Bool
 }
 
@@ -59,7 +63,15 @@ func (e *Events) WatchStats() WatchStats {
 	if e.log == nil {
 		return WatchStats{}
 	}
-	return e.log.Stats()
+	sum := e.log.Stats()
+	seen := make(map[*events.Log]bool)
+	for i := range e.of {
+		if log := e.of[i].Load(); log != nil && !seen[log] {
+			seen[log] = true
+			sum.Add(log.Stats())
+		}
+	}
+	return sum
 }
 
 // shows reports whether a put of a value of n bytes is kept with its value: it is copied from the
@@ -72,18 +84,72 @@ func (e *Events) shows(n int) bool { return e.log != nil && n <= e.log.MaxValue(
 // Errors: ErrUnsupported if the store keeps no events or has replicas, ErrKeyTooLarge for the
 // prefix, ErrClosed, ErrFatal.
 func (e *Events) Watch(req WatchRequest) (WatchPage, error) {
+	if e.grouped.Load() {
+		return WatchPage{}, ErrUnsupported
+	}
+	return e.page(e.log, req)
+}
+
+// WatchGroup is Watch of the group that a shard is in. Its cursors are good at every replica of the group. One that
+// stands behind what this replica has published is answered as one that is too old; a replica that leads, and
+// has been confirmed since the cursor was given out (Confirm), has published that.
+//
+// Errors as of Watch; ErrShard for a shard of no group.
+func WatchGroup(s *Store, shard uint16, req WatchRequest) (WatchPage, error) {
+	if int(shard) >= len(s.Events.of) || s.groups.of[shard].Load() == nil {
+		return WatchPage{}, ErrShard
+	}
+	return s.Events.page(s.Events.of[shard].Load(), req)
+}
+
+// AwaitGroup is AwaitEvents of the group that a shard is in.
+func AwaitGroup(s *Store, shard uint16, prefix []byte, from WatchCursor, wake func()) *EventWaiter {
+	if log := s.Events.of[shard].Load(); log != nil {
+		return log.Await(prefix, from, wake)
+	}
+	return nil
+}
+
+// KeepEvents says that somebody watches the group that a shard is in, at another replica: this one keeps its events, too,
+// so that the watch can go on here.
+func KeepEvents(s *Store, shard uint16) {
+	if log := s.Events.of[shard].Load(); log != nil {
+		log.Keep()
+	}
+}
+
+// begin has a group keep events of its own, behind the newest write that is published here.
+func (e *Events) begin(group consensus.GroupID, shards []uint16, newest layout.Version) {
+	e.grouped.Store(true)
+	if e.log == nil {
+		return
+	}
+	log := events.NewOfGroup(max(e.bytes*len(shards)/len(e.of), MinWatchBytes), uint64(group), newest)
+	for _, id := range shards {
+		e.of[id].Store(log)
+	}
+}
+
+// restart is told that another state has taken the place of a group's.
+func (e *Events) restart(shards []uint16, newest layout.Version) {
+	if log := e.of[shards[0]].Load(); log != nil {
+		log.Restart(newest)
+	}
+}
+
+func (e *Events) page(log *events.Log, req WatchRequest) (WatchPage, error) {
 	leave, err := e.door.Enter()
 	if err != nil {
 		return WatchPage{}, err
 	}
 	defer leave()
 	switch {
-	case e.log == nil || e.grouped.Load():
+	case log == nil:
 		return WatchPage{}, ErrUnsupported
 	case len(req.Prefix) > layout.MaxKeyLen:
 		return WatchPage{}, ErrKeyTooLarge
 	}
-	return e.log.Page(req), nil
+	return log.Page(req), nil
 }
 
 // note takes in writes that were just published. It is called with the writes of each shard in their
@@ -95,14 +161,18 @@ func (e *Events) note(writes []*flight.Flight) {
 				e.parts.Note(of.Shard, of.Key, of.Value, of.Removes(), of.Version, f.Op == nil)
 			}
 		}
-		if e.log != nil && !e.grouped.Load() {
-			e.noteEvents(f)
+		log := e.of[f.Shard].Load()
+		if log == nil && !e.grouped.Load() {
+			log = e.log
+		}
+		if log != nil {
+			noteEvents(log, f)
 		}
 	}
 }
 
 // noteEvents takes in one write with all its effects.
-func (e *Events) noteEvents(f *flight.Flight) {
+func noteEvents(log *events.Log, f *flight.Flight) {
 	last := -1 // the last effect that is one
 	for i := range f.Effects {
 		if told(f.Effects[i]) {
@@ -112,18 +182,18 @@ func (e *Events) noteEvents(f *flight.Flight) {
 	if last < 0 {
 		return
 	}
-	e.log.Begin()
+	log.Begin()
 	for i, of := range f.Effects {
 		switch {
 		case !told(of):
 		case layout.IsHead(of.Value) && !of.Removes():
 			// As of any value that is too large for an event: its length, and none of it.
-			e.log.AddLarge(of.Version, eventOf(&of.Effect), of.Key, int(layout.WholeLen(of.Value)), i < last)
+			log.AddLarge(of.Version, eventOf(&of.Effect), of.Key, int(layout.WholeLen(of.Value)), i < last)
 		default:
-			e.log.Add(of.Version, eventOf(&of.Effect), of.Key, of.Value, i < last)
+			log.Add(of.Version, eventOf(&of.Effect), of.Key, of.Value, i < last)
 		}
 	}
-	e.log.End()
+	log.End()
 }
 
 // told says whether those who watch are told of an effect. Of the parts of a value nobody is: the
@@ -157,10 +227,9 @@ func (e *Events) AwaitEvents(prefix []byte, from WatchCursor, wake func()) *Even
 
 // ForgetEvents ends a wait. wake may be being called just now.
 func (e *Events) ForgetEvents(w *EventWaiter) {
-	if w == nil {
-		return
+	if w != nil {
+		w.Forget()
 	}
-	e.log.Forget(w)
 }
 
 // openWatch begins to keep events. Nothing has been ordered yet.
@@ -171,6 +240,6 @@ func (s *Store) openWatch() error {
 	}
 	before := WatchCursor{Incarnation: incarnation, Version: version}
 	log := events.New(s.cfg.WatchBytes, s.mem.Incarnation, layout.MakeVersion(s.disk.Epoch(), 0), before)
-	s.Events = &Events{log: log, door: s.door, parts: s.parts}
+	s.Events = &Events{log: log, bytes: s.cfg.WatchBytes, door: s.door, parts: s.parts, of: make([]atomic.Pointer[events.Log], s.cfg.Shards)}
 	return nil
 }

@@ -161,9 +161,12 @@ func (r *replicas) want(key, value string) {
 }
 
 // keyOf is a key of a shard.
-func keyOf(shard uint16) string {
+func keyOf(shard uint16) string { return keyIn("key", shard) }
+
+// keyIn is a key of a shard that begins so.
+func keyIn(prefix string, shard uint16) string {
 	for i := 0; ; i++ {
-		if k := fmt.Sprint("key", i); cluster.ShardOf([]byte(k), 4) == shard {
+		if k := fmt.Sprint(prefix, i); cluster.ShardOf([]byte(k), 4) == shard {
 			return k
 		}
 	}
@@ -193,8 +196,8 @@ func TestReplicas(t *testing.T) {
 			}
 		}
 		for what, encode := range map[string]func(id uint64) []byte{
-			"scan":  func(id uint64) []byte { return wire.AppendScan(nil, id, wire.Scan{}) },
-			"watch": func(id uint64) []byte { return wire.AppendWatch(nil, id, wire.Watch{}) },
+			"scan of no group":  func(id uint64) []byte { return wire.AppendScan(nil, id, wire.Scan{}) },
+			"watch of no group": func(id uint64) []byte { return wire.AppendWatch(nil, id, wire.Watch{}) },
 		} {
 			if _, err := p.call(encode); wire.StatusOf(err) != wire.StatusUnsupported {
 				t.Errorf("%s: %v, want unsupported", what, err)
@@ -411,8 +414,11 @@ func TestCutLeaderAnswersNoGet(t *testing.T) {
 		t.Fatalf("%q, %v", got.Value, err)
 	}
 	old.groups.Cut()
+	group := r.m.Replication.Groups[r.m.Replication.Group[0]].ID
 	for what, ask := range map[string]func() error{
-		"get": func() error { _, err := p.get(keyOf(0), 100); return err },
+		"scan":  func() error { _, err := p.scan(wire.Scan{Group: group}); return err },
+		"watch": func() error { _, err := p.call(watchOf(wire.Watch{Group: group})); return err },
+		"get":   func() error { _, err := p.get(keyOf(0), 100); return err },
 		"exists": func() error {
 			_, err := p.call(func(id uint64) []byte { return wire.AppendExists(nil, id, wire.Key{Key: []byte(keyOf(0))}) })
 			return err
@@ -426,6 +432,9 @@ func TestCutLeaderAnswersNoGet(t *testing.T) {
 	r.put(keyOf(0), "new")
 	if _, err := p.get(keyOf(0), 100); wire.StatusOf(err) != wire.StatusNotLeader {
 		t.Errorf("after another has taken over: %v", err)
+	}
+	if _, err := p.scan(wire.Scan{Group: group}); wire.StatusOf(err) != wire.StatusNotLeader {
+		t.Errorf("a scan after another has taken over: %v", err)
 	}
 }
 

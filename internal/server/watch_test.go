@@ -134,7 +134,7 @@ func TestWatchSkipped(t *testing.T) {
 // and they go with their session.
 func TestWatchBounds(t *testing.T) {
 	srv := startServer(t, func(c *Config) {
-		c.InitialCredits, c.MaxWatches = 32, handle.MaxPolls+2
+		c.Credits, c.InitialCredits, c.MaxWatches = 2*handle.MaxPolls, 2*handle.MaxPolls, handle.MaxPolls+2
 	})
 	p, q := dial(t, srv, peerOptions{}), dial(t, srv, peerOptions{})
 	m := wire.Watch{From: p.now(), WaitMillis: 60_000}

@@ -70,7 +70,7 @@ func encodeNewer(t *testing.T, d *datadriven.TestData, kind string, id uint64) (
 		}), true
 	case "watch":
 		return AppendWatch(nil, id, Watch{
-			From: cursor, WaitMillis: uint32(n("wait")), MaxBytes: uint32(n("max-bytes")), Values: n("values") == 1, Prefix: s("prefix"),
+			From: cursor, WaitMillis: uint32(n("wait")), MaxBytes: uint32(n("max-bytes")), Values: n("values") == 1, Group: uint32(n("group")), Prefix: s("prefix"),
 		}), true
 	case "watch-reply":
 		return someEvents(id, cursor, n("skipped") == 1), true
@@ -237,6 +237,7 @@ func withNewer(all map[string][]byte) map[string][]byte {
 		"batch-large":  AppendBatchLarge(nil, 1, BatchLarge{ID: terms.ID, Count: 3, RKey: 1, Length: 1 << 20, Checksum: 7, Addr: 4096}),
 		"batched-l":    AppendWriteReply(nil, TypeBatchLarge, 1, WriteReply{Version: 3}),
 		"watch":        AppendWatch(nil, 1, Watch{From: Cursor{Incarnation: 1, Version: 2}, WaitMillis: 4, MaxBytes: 5, Values: true, Prefix: []byte("p")}),
+		"watch-group":  AppendWatch(nil, 1, Watch{From: Cursor{Incarnation: 1}, Group: 1 << 31, Prefix: []byte("p")}),
 		"events":       someEvents(1, Cursor{Incarnation: 1, Version: 10}, true),
 		"no-events":    EndWatchReply(BeginWatchReply(nil, 1), 0, 0, Cursor{Incarnation: 1, Version: 10}, false),
 		"report":       AppendReport(nil, 1, touchesCase(2), []Damage{{Place: 1, Version: 2, Shard: 3, Key: []byte("key")}, {Key: []byte("k")}}),
@@ -307,6 +308,8 @@ func TestBounds(t *testing.T) {
 		"an unknown state":          second(ParseMapAnswer(AppendMapAnswer(nil, MapAnswer{State: 3}))),
 		"moved to nobody":           second(ParseMoved(Body(AppendMoved(nil, TypeGet, 1, Moved{})))),
 		"moved to a long name":      second(ParseMoved(append(Body(AppendMoved(nil, TypeGet, 1, Moved{Owner: bytes.Repeat(key, MaxOwner)})), 'x'))),
+		"an unknown flag of a scan": scanned(4),
+		"a scan of group 0":         scanned(scanOfGroup, 0, 0, 0, 0),
 		"no group":                  second(ParseGroupInfoRequest(Body(AppendGroupInfoRequest(nil, 1, GroupInfoRequest{})))),
 		"told of no group":          told(GroupInfo{Config: 1}, []string{"a"}),
 		"no voters":                 told(GroupInfo{Group: 1, Config: 1}, nil),
@@ -322,6 +325,13 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// scanned parses a scan whose last byte of the fixed fields is flags, and what stands behind it.
+func scanned(flags byte, behind ...byte) error {
+	body := Body(AppendScan(nil, 1, Scan{}))
+	body[len(body)-1] = flags
+	return second(ParseScan(append(body, behind...)))
 }
 
 func told(m GroupInfo, voters []string) error {

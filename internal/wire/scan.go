@@ -2,8 +2,11 @@ package wire
 
 // A Scan asks for one page of keys in byte order.
 //
-//	┌limit┬max bytes┬prefix length┬after length┬end length┬keys only┬from┬prefix┬after┬end┐
-//	└4    ┴4        ┴2            ┴2           ┴2         ┴1        ┴1   ┴…     ┴…    ┴…  ┘
+//	┌limit┬max bytes┬prefix length┬after length┬end length┬keys only┬flags┬group ┬prefix┬after┬end┐
+//	└4    ┴4        ┴2            ┴2           ┴2         ┴1        ┴1    ┴0, 4  ┴…     ┴…    ┴…  ┘
+//
+// Flags: bit 0 From, bit 1 a group is named, and then the field is there. So a Scan that names none has the
+// bytes that it had before there were groups.
 type Scan struct {
 	Limit    uint32 // entries wanted; 0 means as many as fit
 	MaxBytes uint32 // of keys and values; 0 means as many as fit
@@ -14,7 +17,16 @@ type Scan struct {
 	// range.
 	From bool
 	End  []byte // only keys before this one; empty: no bound
+	// Group is the group of shards whose keys are asked for, where shards have replicas; 0: all keys that
+	// the server answers for, where they have none.
+	Group uint32
 }
+
+// The flags of a Scan.
+const (
+	scanFrom    = 1 << 0
+	scanOfGroup = 1 << 1
+)
 
 // AppendScan appends a Scan.
 func AppendScan(dst []byte, id uint64, m Scan) []byte {
@@ -25,7 +37,14 @@ func AppendScan(dst []byte, id uint64, m Scan) []byte {
 	dst = le.AppendUint16(dst, len16(m.Prefix))
 	dst = le.AppendUint16(dst, len16(m.After))
 	dst = le.AppendUint16(dst, len16(m.End))
-	dst = append(dst, bit(m.KeysOnly), bit(m.From))
+	flags := bit(m.From) * scanFrom
+	if m.Group != 0 {
+		flags |= scanOfGroup
+	}
+	dst = append(dst, bit(m.KeysOnly), flags)
+	if m.Group != 0 {
+		dst = le.AppendUint32(dst, m.Group)
+	}
 	dst = append(dst, m.Prefix...)
 	dst = append(dst, m.After...)
 	return finish(append(dst, m.End...), start)
@@ -36,7 +55,15 @@ func ParseScan(body []byte) (Scan, error) {
 	f := fields{b: body}
 	m := Scan{Limit: f.u32(), MaxBytes: f.u32()}
 	pl, al, el := f.u16(), f.u16(), f.u16()
-	m.KeysOnly, m.From = f.flag(), f.flag()
+	m.KeysOnly = f.flag()
+	flags := f.u8()
+	m.From = flags&scanFrom != 0
+	if flags&scanOfGroup != 0 {
+		m.Group = f.u32()
+	}
+	if flags&^(scanFrom|scanOfGroup) != 0 || flags&scanOfGroup != 0 && m.Group == 0 {
+		f.fail(ErrRange)
+	}
 	m.Prefix, m.After, m.End = f.take(uint64(pl)), f.take(uint64(al)), f.take(uint64(el))
 	if err := f.done(); err != nil {
 		return Scan{}, err

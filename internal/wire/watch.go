@@ -14,14 +14,17 @@ type Cursor struct {
 // are none the server keeps the request, without delaying others, and answers
 // when there are some or when the time is over, with no event then.
 //
-//	┌incarnation┬version┬wait┬max bytes┬prefix length┬values┬ 0 ┬prefix┐
-//	└8          ┴8      ┴4   ┴4        ┴2            ┴1     ┴5  ┴…     ┘
+//	┌incarnation┬version┬wait┬max bytes┬prefix length┬values┬ 0 ┬group┬prefix┐
+//	└8          ┴8      ┴4   ┴4        ┴2            ┴1     ┴1  ┴4    ┴…     ┘
 type Watch struct {
 	From       Cursor
 	WaitMillis uint32 // how long to wait for the first event; the server bounds it
 	MaxBytes   uint32 // of events; 0 means as many as fit
 	Values     bool   // puts carry their values
-	Prefix     []byte
+	// Group is the group of shards whose events are asked for, where shards have replicas; 0: all events
+	// of the server, where they have none. The cursors of a group are good at all its replicas.
+	Group  uint32
+	Prefix []byte
 }
 
 // AppendWatch appends a Watch.
@@ -32,7 +35,8 @@ func AppendWatch(dst []byte, id uint64, m Watch) []byte {
 	dst = le.AppendUint32(dst, m.WaitMillis)
 	dst = le.AppendUint32(dst, m.MaxBytes)
 	dst = le.AppendUint16(dst, len16(m.Prefix))
-	dst = append(dst, bit(m.Values), 0, 0, 0, 0, 0)
+	dst = append(dst, bit(m.Values), 0)
+	dst = le.AppendUint32(dst, m.Group)
 	return finish(append(dst, m.Prefix...), start)
 }
 
@@ -50,7 +54,8 @@ func ParseWatch(body []byte) (Watch, error) {
 	m := Watch{From: f.cursor(), WaitMillis: f.u32(), MaxBytes: f.u32()}
 	pl := f.u16()
 	m.Values = f.flag()
-	f.zero(5)
+	f.zero(1)
+	m.Group = f.u32()
 	m.Prefix = f.take(uint64(pl))
 	if err := f.done(); err != nil {
 		return Watch{}, err

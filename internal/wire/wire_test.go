@@ -126,7 +126,7 @@ func encodeCase(t *testing.T, d *datadriven.TestData) []byte {
 	case "scan":
 		msg = AppendScan(nil, id, Scan{
 			Limit: uint32(n("limit")), MaxBytes: uint32(n("max-bytes")), KeysOnly: n("keys-only") == 1,
-			Prefix: s("prefix"), After: s("after"), From: n("from") == 1, End: s("end"),
+			Prefix: s("prefix"), After: s("after"), From: n("from") == 1, End: s("end"), Group: uint32(n("group")),
 		})
 	case "scan-reply":
 		msg = BeginScanReply(nil, id)
@@ -311,6 +311,7 @@ func allMessages() map[string][]byte {
 		"exists":     AppendExists(nil, 1, Key{Key: []byte("key")}),
 		"existing":   AppendExistsReply(nil, 1, ExistsReply{Version: 3, ValueLen: 4}),
 		"scan":       AppendScan(nil, 1, Scan{Limit: 10, KeysOnly: true, Prefix: []byte("p"), After: []byte("pa")}),
+		"scan-group": AppendScan(nil, 1, Scan{Limit: 10, From: true, Group: 3, Prefix: []byte("p"), After: []byte("pa"), End: []byte("pb")}),
 		"page":       EndScanReply(scan, 0, 2, true, []byte("kb")),
 		"ping":       AppendPing(nil, 1, Ping{Echo: 3, Return: 4}),
 		"pong":       AppendPingReply(nil, 1, PingReply{Echo: 3, TimeMicros: 4, ViewVersion: 5}),

@@ -55,9 +55,9 @@ func StartLoad(ctx context.Context, o LoadOptions) *Load {
 		l.c.Slack.Step = linear.ReplicaStep
 	}
 	can := linear.ClientCan
-	// A scan of a cluster asks every node, and one that is away fails it: the
-	// tests of scans are elsewhere.
-	can.Scan = false
+	// A scan asks every node that owns keys, and one that is away fails it: the tests of such scans are
+	// elsewhere. Where keys have replicas another node answers.
+	can.Scan = o.Replicas
 	l.w = linear.New(linear.Config{
 		Seed: o.Seed, Stores: o.Stores, Can: can, Prefix: o.Prefix,
 		Workers: o.Workers, Objects: 24, OpsPerObject: 500, Sizes: []int{9, 16, 40, 100, 300, 1000, 3000, 70_000},

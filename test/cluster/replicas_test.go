@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/test/linear"
 )
 
@@ -112,6 +114,7 @@ func TestReplicas(t *testing.T) {
 		t.Logf("%s: the slowest of 12 keys took %v", when, took.Round(time.Millisecond))
 	}
 	serves(t, "before anything goes wrong")
+	growing := w.grow()
 	part := func(name string, f func(t *testing.T, s *Server)) {
 		for _, s := range w.Nodes {
 			if !t.Run(name+" of "+s.ID, func(t *testing.T) {
@@ -143,6 +146,7 @@ func TestReplicas(t *testing.T) {
 	} else {
 		cutOff(w, part, serves)
 	}
+	growing(t)
 	v, err := load.Finish(within(t))
 	t.Log(v)
 	if err != nil || len(v.Wrong) > 0 {
@@ -164,6 +168,147 @@ func cutOff(w *world, part func(string, func(*testing.T, *Server)), serves func(
 		serves(t, "cut")
 		must(t, w.net.Heal())
 	})
+}
+
+// grow puts keys, one after the other, and goes through all of them again and again, until the function that it returns is called: each scan has
+// to show every key once, in order, that was acknowledged before it began, whatever becomes of the nodes meanwhile. A watch has to tell of each key
+// once, but for those behind a gap that it tells of.
+func (w *world) grow() (end func(*testing.T)) {
+	writer, reader, watcher := w.dial("west"), w.dial("east"), w.dial("west")
+	ctx, stop := context.WithCancel(w.t.Context())
+	var acknowledged, scans atomic.Int64
+	var mu sync.Mutex
+	var wrong []error
+	var longest time.Duration
+	note := func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		wrong = append(wrong, err)
+	}
+	name := func(i int64) string { return fmt.Sprintf("growing-%06d", i) }
+	var wg sync.WaitGroup
+	at, err := watcher.Position(within(w.t))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	told, gaps, watched := make(map[string]int), 0, make(chan struct{})
+	go func() {
+		defer close(watched)
+		last := make(map[uint16]uint64) // by shard, whose versions rise
+		each, cancel := context.WithCancel(w.t.Context())
+		defer cancel()
+		for e, err := range watcher.Watch(each, []byte("growing-"), client.WatchOptions{From: at}) {
+			switch shard := uint16(e.Version & 0xfff); {
+			case err != nil:
+				note(fmt.Errorf("the watch: %w", err))
+				return
+			case e.Op == client.EventSkip:
+				gaps++
+			case string(e.Key) == "growing-end":
+				return
+			case e.Op != client.EventPut || e.Version <= last[shard]:
+				note(fmt.Errorf("the watch tells of %v %q in version %d behind %d", e.Op, e.Key, e.Version, last[shard]))
+				return
+			default:
+				last[shard] = e.Version
+				mu.Lock()
+				told[string(e.Key)]++
+				mu.Unlock()
+			}
+		}
+	}()
+	wg.Go(func() {
+		for i := int64(0); ctx.Err() == nil; i++ {
+			each, cancel := context.WithTimeout(w.t.Context(), servedWithin)
+			if err := writer.Put(each, []byte(name(i)), []byte(name(i))); err != nil {
+				note(err)
+			}
+			cancel()
+			acknowledged.Store(i + 1)
+			pause(ctx, 20*time.Millisecond)
+		}
+	})
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			each, cancel := context.WithTimeout(w.t.Context(), servedWithin)
+			least, began, last := acknowledged.Load(), time.Now(), ""
+			shown := int64(0) // of those that were acknowledged before
+			for e, err := range reader.Scan(each, client.ScanOptions{Prefix: []byte("growing-"), KeysOnly: scans.Load()%2 == 0}) {
+				if err != nil || string(e.Key) <= last || e.Value != nil && string(e.Value) != string(e.Key) {
+					note(fmt.Errorf("a scan shows %q behind %q, value %q: %w", e.Key, last, e.Value, err))
+					break
+				}
+				if last = string(e.Key); last < name(least) {
+					shown++
+				}
+			}
+			cancel()
+			if shown != least {
+				note(fmt.Errorf("a scan shows %d keys of %d that were acknowledged before", shown, least))
+			}
+			scans.Add(1)
+			longest = max(longest, time.Since(began))
+			pause(ctx, 10*time.Millisecond)
+		}
+	})
+	return func(t *testing.T) {
+		t.Helper()
+		stop()
+		wg.Wait()
+		// The watch may be behind, and events of other groups come as they come: so it is ended when all is told, or nothing more comes.
+		for i, seen := 0, -1; i < 100; i++ {
+			time.Sleep(100 * time.Millisecond)
+			mu.Lock()
+			now := len(told)
+			mu.Unlock()
+			if now == int(acknowledged.Load()) || now == seen && i > 50 {
+				break
+			}
+			seen = now
+		}
+		if err := writer.Put(within(t), []byte("growing-end"), nil); err != nil {
+			t.Error(err)
+		}
+		if _, err := writer.Delete(within(t), []byte("growing-end")); err != nil {
+			t.Error(err)
+		}
+		<-watched
+		missed := 0
+		for i := range acknowledged.Load() {
+			switch told[name(i)] {
+			case 0:
+				missed++
+			case 1:
+			default:
+				t.Errorf("the watch tells of %s %d times", name(i), told[name(i)])
+			}
+		}
+		if missed > 0 && gaps == 0 {
+			t.Errorf("the watch has missed %d of %d keys, and tells of no gap", missed, acknowledged.Load())
+		}
+		t.Logf("the watch: %d keys, %d gaps, %d missed", len(told), gaps, missed)
+		if err := errors.Join(wrong...); err != nil || scans.Load() == 0 {
+			t.Errorf("of %d scans: %v", scans.Load(), err)
+		}
+		t.Logf("%d scans of up to %d keys, the longest took %v", scans.Load(), acknowledged.Load(), longest.Round(time.Millisecond))
+		host := w.net.Host("east")
+		for _, c := range []struct {
+			args []string
+			want string
+		}{
+			{[]string{"scan", "growing-", "--limit", "1"}, name(0) + "\n"},
+			{[]string{"count", "growing-"}, fmt.Sprintln(acknowledged.Load())},
+			{[]string{"watch", "--position"}, ""},
+			{[]string{"export", "--prefix", "growing-"}, ""},
+			{[]string{"del", "--prefix", "growing-", "--yes"}, ""},
+			{[]string{"count", "growing-"}, "0\n"},
+		} {
+			out, status, errOut := w.kvclient(t, host, append([]string{"--server", w.Nodes[0].Addr()}, c.args...)...)
+			if status != 0 || c.want != "" && out != c.want {
+				t.Errorf("kvclient %v: %d, %s%s, want %q", c.args, status, out, errOut, c.want)
+			}
+		}
+	}
 }
 
 // allTakePart waits until every node's replicas have what their leaders have.

@@ -2,9 +2,12 @@ package clienttest
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/wire"
@@ -16,6 +19,7 @@ import (
 type Replicas struct {
 	Nodes []*Node
 	Map   *cluster.Map
+	Page  uint32 // entries of a page of a scan, at most; 0: as many as are asked for
 
 	mu      sync.Mutex
 	lead    map[uint32]Led
@@ -23,6 +27,8 @@ type Replicas struct {
 	done    map[string]int // by key: how often a write took effect
 	results map[groupSlot]wire.RequestID
 	copies  []Copied
+	events  map[uint32][]wire.Event // by group: all there were
+	forgot  map[string]int          // by node: how many it does not have any more, of each group
 	clients map[[16]byte]bool
 	down    map[string]bool
 	fate    func(c Copied) Fate
@@ -49,14 +55,19 @@ type groupSlot struct {
 type Copied struct {
 	Node  string
 	Type  wire.Type
-	Key   string
+	Key   string // of a scan, that behind which its page begins
 	Group uint32
 	ID    wire.RequestID // of a write
 	RKey  uint32         // of a large one
 }
 
 // IsWrite reports whether it changes something.
-func (c Copied) IsWrite() bool { return c.Type != wire.TypeGet && c.Type != wire.TypeExists }
+func (c Copied) IsWrite() bool {
+	return c.isOfKey() && c.Type != wire.TypeGet && c.Type != wire.TypeExists
+}
+
+// isOfKey reports whether it names a key, and not a group.
+func (c Copied) isOfKey() bool { return c.Type != wire.TypeScan && c.Type != wire.TypeWatch }
 
 // A Fate is what becomes of a request.
 type Fate struct {
@@ -74,6 +85,7 @@ func ReplicaCluster(t *testing.T, nodes, replicas, groups int) *Replicas {
 	r := &Replicas{
 		Nodes: Cluster(t, nodes, false), lead: map[uint32]Led{}, data: map[string]string{}, done: map[string]int{},
 		results: map[groupSlot]wire.RequestID{}, clients: map[[16]byte]bool{}, down: map[string]bool{},
+		events: map[uint32][]wire.Event{}, forgot: map[string]int{},
 	}
 	var in []cluster.MapNode
 	want := cluster.Want{Replicas: replicas, Groups: groups}
@@ -138,6 +150,24 @@ func (r *Replicas) Leader(key string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.lead[id].Node
+}
+
+// LeaderLocked is the node that leads a group, for a fate.
+func (r *Replicas) LeaderLocked(group uint32) string { return r.lead[group].Node }
+
+// FallLocked has the next replica of a group lead it, in the next term, for a fate.
+func (r *Replicas) FallLocked(group uint32) {
+	for _, g := range r.Map.Replication.Groups {
+		if g.ID != group {
+			continue
+		}
+		of := func(i int) string { return r.Map.Nodes[g.Replicas[i%len(g.Replicas)].Node].ID }
+		i := 0
+		for of(i) != r.lead[group].Node {
+			i++
+		}
+		r.lead[group] = Led{Node: of(i + 1), Term: r.lead[group].Term + 1}
+	}
 }
 
 // Draw says what becomes of requests. It is called with a lock held.
@@ -223,16 +253,20 @@ func (r *Replicas) answer(n *Node, h wire.Header, msg []byte) ([]byte, bool) {
 	if !ok {
 		return n.Answer(h, msg)
 	}
+	if c.Type == wire.TypeWatch {
+		time.Sleep(20 * time.Millisecond) // as a server waits for the next event
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	g := r.GroupOf(c.Key)
-	c.Node, c.Group = n.ID, g.ID
+	if c.Node = n.ID; c.isOfKey() {
+		c.Group = r.GroupOf(c.Key).ID
+	}
 	r.copies = append(r.copies, c)
 	var f Fate
 	if r.fate != nil {
 		f = r.fate(c)
 	}
-	out := r.serveLocked(n, h, c, value, f)
+	out := r.serveLocked(n, h, body, c, value, f)
 	wire.SetCredits(out, 1)
 	switch {
 	case f.Cut:
@@ -245,14 +279,19 @@ func (r *Replicas) answer(n *Node, h wire.Header, msg []byte) ([]byte, bool) {
 }
 
 // serveLocked does what a node does, and returns its reply.
-func (r *Replicas) serveLocked(n *Node, h wire.Header, c Copied, value string, f Fate) []byte {
+func (r *Replicas) serveLocked(n *Node, h wire.Header, body []byte, c Copied, value string, f Fate) []byte {
 	refuse := func(s wire.Status) []byte { return wire.AppendError(nil, h.Type, h.ID, s, "") }
 	lead := r.lead[c.Group]
-	g := r.GroupOf(c.Key)
+	m := r.Map.Replication
+	at := slices.IndexFunc(m.Groups, func(g cluster.Group) bool { return g.ID == c.Group })
+	if at < 0 { // of a scan that names none
+		return refuse(wire.StatusUnsupported)
+	}
+	g := &m.Groups[at]
 	switch {
 	case f.Undone:
 	case g.At(slices.IndexFunc(r.Map.Nodes, func(m cluster.MapNode) bool { return m.ID == n.ID })) == 0:
-		owner := r.Map.OwnerOf(cluster.ShardOf([]byte(c.Key), ClusterShards))
+		owner := r.Map.OwnerOf(m.ShardsOf(at)[0])
 		return wire.AppendMoved(nil, h.Type, h.ID, wire.Moved{MapVersion: r.Map.Version, MapDigest: r.Map.Digest(), Owner: []byte(owner)})
 	case lead.Node != n.ID && f.Reply == nil && f.Status == 0:
 		return wire.AppendNotLeader(nil, h.Type, h.ID, wire.NotLeader{Group: c.Group, Term: lead.Term, Leader: []byte(lead.Node)})
@@ -262,6 +301,7 @@ func (r *Replicas) serveLocked(n *Node, h wire.Header, c Copied, value string, f
 			r.results[at] = c.ID
 			r.done[c.Key]++
 			r.data[c.Key] = value
+			r.events[c.Group] = append(r.events[c.Group], wire.Event{Version: uint64(len(r.events[c.Group])+1) << 12, Op: wire.EventPut, Key: []byte(c.Key)})
 		}
 	}
 	switch {
@@ -271,6 +311,10 @@ func (r *Replicas) serveLocked(n *Node, h wire.Header, c Copied, value string, f
 		return refuse(f.Status)
 	case c.IsWrite():
 		return wire.AppendWriteReply(nil, h.Type, h.ID, wire.WriteReply{Version: 7, Applied: true, Existed: true})
+	case c.Type == wire.TypeScan:
+		return r.pageLocked(h, body)
+	case c.Type == wire.TypeWatch:
+		return r.eventsLocked(n, h, body)
 	}
 	v, ok := r.data[c.Key]
 	switch {
@@ -282,7 +326,74 @@ func (r *Replicas) serveLocked(n *Node, h wire.Header, c Copied, value string, f
 	return wire.AppendGetReply(nil, h.ID, wire.GetReply{Kind: wire.GetInline, ValueLen: uint32(len(v)), Version: 7, Value: []byte(v)})
 }
 
-// asked reads a request for a key.
+// pageLocked is a page of the keys of a group.
+func (r *Replicas) pageLocked(h wire.Header, body []byte) []byte {
+	m, err := wire.ParseScan(body)
+	if err != nil {
+		panic(err)
+	}
+	count, more := uint32(0), false
+	out := wire.BeginScanReply(nil, h.ID)
+	var last []byte
+	for _, k := range slices.Sorted(maps.Keys(r.data)) {
+		on := strings.Compare(k, string(m.After))
+		switch {
+		case r.GroupOf(k).ID != m.Group, !strings.HasPrefix(k, string(m.Prefix)), len(m.End) > 0 && k >= string(m.End):
+		case len(m.After) > 0 && (on < 0 || on == 0 && !m.From):
+		case count == m.Limit || r.Page > 0 && count == r.Page:
+			more = true
+		default:
+			e := wire.ScanEntry{Version: 7, Key: []byte(k), ValueLen: uint32(len(r.data[k]))}
+			if !m.KeysOnly {
+				e.Value, e.HasValue = []byte(r.data[k]), true
+			}
+			out, last = wire.AppendScanEntry(out, e), e.Key
+			count++
+		}
+	}
+	if !more {
+		last = nil
+	}
+	return wire.EndScanReply(out, 0, count, more, last)
+}
+
+// eventsLocked are the events of a group behind a cursor, as many as Page.
+func (r *Replicas) eventsLocked(n *Node, h wire.Header, body []byte) []byte {
+	m, err := wire.ParseWatch(body)
+	if err != nil {
+		panic(err)
+	}
+	all := r.events[m.Group]
+	next := wire.Cursor{Incarnation: 1000 + uint64(m.Group), Version: uint64(len(all)) << 12}
+	out := wire.BeginWatchReply(nil, h.ID)
+	switch from := int(m.From.Version >> 12); {
+	case m.From == wire.Cursor{}:
+		return wire.EndWatchReply(out, 0, 0, next, false)
+	case m.From.Incarnation != next.Incarnation || from < r.forgot[n.ID] || from > len(all):
+		return wire.EndWatchReply(out, 0, 0, next, true)
+	default:
+		all = all[from:]
+	}
+	if r.Page > 0 {
+		all = all[:min(len(all), int(r.Page))]
+	}
+	next.Version = m.From.Version
+	for _, e := range all {
+		out, next.Version = wire.AppendEvent(out, e), e.Version
+	}
+	return wire.EndWatchReply(out, 0, uint32(len(all)), next, false)
+}
+
+// Forget has a node forget the events that there are.
+func (r *Replicas) Forget(n *Node) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, all := range r.events {
+		r.forgot[n.ID] = max(r.forgot[n.ID], len(all))
+	}
+}
+
+// asked reads a request for a key, or for those of a group.
 func asked(h wire.Header, body []byte) (c Copied, value string, ok bool) {
 	c.Type = h.Type
 	var err error
@@ -293,6 +404,12 @@ func asked(h wire.Header, body []byte) (c Copied, value string, ok bool) {
 	case wire.TypeExists:
 		m, e := wire.ParseKey(body)
 		c.Key, err = string(m.Key), e
+	case wire.TypeScan:
+		m, e := wire.ParseScan(body)
+		c.Group, c.Key, err = m.Group, string(m.After), e
+	case wire.TypeWatch:
+		m, e := wire.ParseWatch(body)
+		c.Group, err = m.Group, e
 	case wire.TypePut:
 		m, e := wire.ParsePut(body)
 		c.ID, c.Key, value, err = m.ID, string(m.Key), string(m.Value), e

@@ -193,7 +193,11 @@ func (t *table) heed(ctx context.Context, p *peer.Peer, key []byte, err error) s
 	if t.led == nil || p == nil {
 		return stepMap
 	}
-	g := t.led[cluster.ShardOf(key, len(t.led))]
+	return t.led[cluster.ShardOf(key, len(t.led))].heed(ctx, p, err)
+}
+
+// heed learns of a call for keys of the group that has failed at a peer with err, and says what becomes of it.
+func (g *group) heed(ctx context.Context, p *peer.Peer, err error) step {
 	said := (*session.NotLeader)(nil)
 	switch {
 	case errors.As(err, &said):
@@ -259,7 +263,7 @@ func unled(why, over error) error {
 	if errors.Is(over, context.Canceled) {
 		return over
 	}
-	const text = "no node has answered as the leader of the key's group, at last"
+	const text = "no node has answered as the leader of the group, at last"
 	if errors.Is(why, base.ErrUnavailable) || errors.Is(why, base.ErrOverloaded) {
 		return fmt.Errorf("%w: %s: %w: %w", base.ErrUnavailable, text, why, base.AsTimeout(over))
 	}

@@ -367,3 +367,48 @@ func TestUnled(t *testing.T) {
 		}
 	}
 }
+
+// TestShares: all keys are the groups, each once, in whatever order the map has their shards; and a call for a group is led as one for a key of it.
+func TestShares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBeliever(t, 3, 3)
+		shares, err := Shares(t.Context(), b.Router)
+		seen := map[uint32]bool{}
+		for _, s := range shares {
+			seen[s.Group] = true
+		}
+		if err != nil || len(shares) != 3 || len(seen) != 3 || seen[0] {
+			t.Fatalf("%+v, %v", shares, err)
+		}
+		s, at := Share{Group: b.GroupOf("k").ID}, b.At("k")
+		is := func(what, node string) *peer.Peer {
+			t.Helper()
+			p, err := s.At(b.Router)
+			if err != nil || p.Node != node {
+				t.Errorf("%s: led to %v, %v; want %s", what, p.Node, err, node)
+			}
+			b.is(what, "k", node)
+			return p
+		}
+		p := is("at first", at[0].ID)
+		var way Reroute
+		defer way.End()
+		ctx := s.Again(t.Context(), b.Router, &way, p, &session.NotLeader{Group: s.Group, Term: 3, Leader: at[2].ID})
+		if ctx == nil {
+			t.Fatal("it is not asked for again")
+		}
+		p = is("named", at[2].ID)
+		begun := time.Now()
+		if ctx = s.Again(ctx, b.Router, &way, p, base.ErrLost); ctx == nil || time.Since(begun) == 0 {
+			t.Fatal("it is not asked for again, behind a rest")
+		}
+		is("lost", at[0].ID)
+		if s.Again(ctx, b.Router, &way, p, base.ErrUnsupported) != nil {
+			t.Error("what a node does not do is asked for again")
+		}
+		gone := Share{Group: 77}
+		if _, err := gone.At(b.Router); !errors.Is(err, base.ErrMoved) || gone.Again(t.Context(), b.Router, &way, p, base.ErrLost) != nil {
+			t.Errorf("a group that is not there: %v", err)
+		}
+	})
+}

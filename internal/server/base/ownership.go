@@ -51,6 +51,12 @@ func (o *Ownership) Shards() *Shards {
 // Set puts a map in force for the node of that id. The map is not changed afterwards.
 func (o *Ownership) Set(m *cluster.Map, node string) {
 	s := &Shards{Map: m, Digest: m.Digest(), mine: make([]bool, len(m.Owner))}
+	if r := m.Replication; r != nil {
+		s.groups = make(map[uint32][]uint16, len(r.Groups))
+		for i := range r.Groups {
+			s.groups[r.Groups[i].ID] = r.ShardsOf(i)
+		}
+	}
 	for _, shard := range m.Served(node) {
 		s.mine[shard] = true
 	}
@@ -62,6 +68,7 @@ type Shards struct {
 	Map    *cluster.Map
 	Digest uint64 // of Map
 	mine   []bool // by shard
+	groups map[uint32][]uint16
 }
 
 // Replicated says whether the shards belong to groups of replicas: the node answers for those of which it has one, and only while that one leads.
@@ -72,6 +79,9 @@ func (s *Shards) Group(shard uint16) uint32 {
 	r := s.Map.Replication
 	return r.Groups[r.Group[shard]].ID
 }
+
+// Of returns the shards of a group, rising; nil: the map has no such group. The caller does not change them.
+func (s *Shards) Of(group uint32) []uint16 { return s.groups[group] }
 
 // Mine says whether a shard is the node's; one that the map has not is nobody's.
 func (s *Shards) Mine(shard uint16) bool { return int(shard) < len(s.mine) && s.mine[shard] }

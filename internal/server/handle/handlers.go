@@ -218,12 +218,14 @@ type op struct {
 	asks  bool          // the write waits for the disk, on the pool
 	reign uint64        // in which this node leads the group of the key; 0: it is in none
 	poll  poll          // of a watch
+	// shards are those of the group of keys that is asked for; nil: the request is for no group. They are the map's.
+	shards []uint16
 }
 
 // Reset drops what the op refers to, so that an idle buffer keeps nothing alive. It
 // does not release the stage: what drops a request that has one releases it before.
 func (o *op) Reset() {
-	o.c, o.stage, o.asks, o.reign = nil, nil, false, 0
+	o.c, o.stage, o.asks, o.reign, o.shards = nil, nil, false, 0, nil
 	o.write = store.Write{}
 	o.poll = poll{}
 }

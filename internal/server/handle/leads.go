@@ -16,6 +16,9 @@ import (
 //	          so nothing that was looked at in between is of another one
 //	confirm   before a read looks: has a majority just confirmed that this replica leads (ReadIndex)? Whoever was deposed does not know that
 //
+// A page of a scan is a read of all keys of one group: its moment is behind the confirm. So it is behind the moment of the page before it,
+// at whatever node that was: what a leader has shown is committed, and the next leader has published it before it is confirmed.
+//
 // Writes need no confirm: what a deposed leader orders no majority takes.
 
 // leads says whether this node's replica leads the group of a shard, which the map gives it. If not, the request has been answered.
@@ -40,10 +43,14 @@ func leads(r *op, own *base.Shards, shard uint16) bool {
 // confirmed says whether what the store shows of a key from now on is not older than the request. If not, the request has been answered. It
 // may wait.
 func confirmed(r *op, key []byte) bool {
-	if r.reign == 0 {
-		return true
-	}
-	if err := store.Confirm(r.Session.Context(), r.c.env.Store, cluster.ShardOf(key, r.c.env.Shards)); err != nil {
+	return r.reign == 0 || confirmedOf(r, cluster.ShardOf(key, r.c.env.Shards))
+}
+
+// confirmedAll is confirmed for the keys of the group that is asked for, if one is.
+func confirmedAll(r *op) bool { return r.shards == nil || confirmedOf(r, r.shards[0]) }
+
+func confirmedOf(r *op, shard uint16) bool {
+	if err := store.Confirm(r.Session.Context(), r.c.env.Store, shard); err != nil {
 		r.refuse(err)
 		return false
 	}

@@ -57,6 +57,52 @@ func TestShardOfNoGroupYet(t *testing.T) {
 	}
 }
 
+// TestScanOfAGroup: a scan is for the keys of a group where shards have replicas, and for no group where they have none; who does not lead the
+// group says so, and who has no replica of it, where it is.
+func TestScanOfAGroup(t *testing.T) {
+	alone := func(*Env) {}
+	owners := func(e *Env) {
+		m, err := cluster.Propose([16]byte{1}, "red", 4, []cluster.MapNode{{ID: "a"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.Owned = new(base.Ownership)
+		e.Owned.Set(m, "a")
+	}
+	noMap := func(e *Env) { e.Owned = new(base.Ownership) }
+	ours := replicated(t, func(consensus.GroupID, consensus.ReplicaID) string { return "b" })
+	others := func(e *Env) {
+		ours(e)
+		e.Owned.Set(e.Owned.Shards().Map, "c")
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*Env)
+		group  uint32
+		want   wire.Status
+	}{
+		{"a server that is alone", alone, 0, wire.StatusUnsupported}, // because the store of the test has no disk
+		{"a group of a server that is alone", alone, 1, wire.StatusBadRequest},
+		{"before there is a map", noMap, 1, wire.StatusNoMap},
+		{"a node whose shards have no replicas", owners, 0, wire.StatusUnsupported},
+		{"a group of such a node", owners, 1, wire.StatusBadRequest},
+		{"no group, and there are groups", ours, 0, wire.StatusUnsupported},
+		{"a group that is not there", ours, 3, wire.StatusBadRequest},
+		{"a group that is led by others", ours, 2, wire.StatusNotLeader},
+		{"a group that is elsewhere", others, 2, wire.StatusMoved},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := newRig(t, c.change)
+			s, q, end := g.open("")
+			defer end()
+			feed(t, s, q, wire.AppendScan(nil, 1, wire.Scan{Group: c.group}))
+			if q.Last.Status != c.want {
+				t.Errorf("%v, want %v", q.Last, c.want)
+			}
+		})
+	}
+}
+
 // TestWriteOfAReign: a write carries the reign that was looked at before it was decided on, so that the store orders it in no other.
 func TestWriteOfAReign(t *testing.T) {
 	g := newRig(t, nil)

@@ -101,9 +101,12 @@ func (r *op) exists(m wire.Key) {
 	})
 }
 
-// scan answers with one page of keys. It runs on the pool.
+// scan answers with one page of keys, of one group where shards have replicas. It runs on the pool.
 func (r *op) scan(m wire.Scan) {
 	s, env := r.Session, r.c.env
+	if !confirmedAll(r) {
+		return
+	}
 	room := wire.ScanRoom(s.ReplySize, 0)
 	bytes := room
 	if m.MaxBytes > 0 {
@@ -115,7 +118,7 @@ func (r *op) scan(m wire.Scan) {
 		limit = min(limit, uint64(m.Limit))
 	}
 	page, err := env.Store.Scan(s.Context(), store.ScanRequest{
-		Prefix: m.Prefix, After: m.After, From: m.From, End: m.End, Limit: int(limit), MaxBytes: bytes, KeysOnly: m.KeysOnly, Pause: pauseOf(r),
+		Prefix: m.Prefix, After: m.After, From: m.From, End: m.End, Limit: int(limit), MaxBytes: bytes, KeysOnly: m.KeysOnly, Shards: r.shards, Pause: pauseOf(r),
 	})
 	if err != nil {
 		r.refuse(err)

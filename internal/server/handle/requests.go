@@ -34,7 +34,7 @@ const (
 	unsaid       keyKind = iota // a row that is not there
 	noKeys                      //
 	oneKey                      // refused if the login may not name it, if it is another node's, or the key of a part where none is meant (parts.go)
-	prefixOfKeys                // refused if the login may not name it, or without a shard map
+	prefixOfKeys                // refused if the login may not name it, without a shard map, or if a group of keys is named that the node does not lead
 	manyKeys                    // each is judged as one key is
 	toldKeys                    // what is told of a key that is not the login's to name, or not here, is left out
 	heldPlace                   // the key was judged when the place was held; the place must be this session's
@@ -67,11 +67,15 @@ func ofKey[M any](parse func(body []byte) (M, error), key func(M) []byte, run fu
 	}}
 }
 
-// ofPrefix is of requests that name all keys with a prefix. Those among them that
-// are another node's are left out of the answer (foreign).
-func ofPrefix[M any](parse func(body []byte) (M, error), prefix func(M) []byte, run func(*op, M)) do {
+// ofPrefix is of requests that name all keys with a prefix; where shards have replicas, those of one
+// group (op.shards). Those among them that are another node's are left out of the answer (foreign).
+func ofPrefix[M any](parse func(body []byte) (M, error), of func(M) (prefix []byte, group uint32), run func(*op, M)) do {
 	return do{prefixOfKeys, func(r *op) {
-		if m, ok := parsed(r, parse); ok && r.mayName(prefix(m)) && r.mapped() {
+		m, ok := parsed(r, parse)
+		if !ok {
+			return
+		}
+		if prefix, group := of(m); r.mayName(prefix) && r.covers(group) {
 			run(r, m)
 		}
 	}}
@@ -135,8 +139,8 @@ var requests = [wire.MaxRequest + 1]row{
 	wire.TypeFetch:  {mayRead, onGets, ofHold(wire.ParseFetch, func(m wire.Fetch) uint64 { return m.Hold }, false, (*op).fetchHeld)},
 	// The lane gives a held place back without waiting, which is why a client may send many of these.
 	wire.TypeRelease: {mayRead, onLane, ofHold(wire.ParseRelease, func(m wire.Release) uint64 { return m.ID }, true, (*op).release)},
-	wire.TypeScan:    {mayRead, onScans, ofPrefix(wire.ParseScan, func(m wire.Scan) []byte { return m.Prefix }, (*op).scan)},
-	wire.TypeWatch:   {mayRead, onScans, ofPrefix(wire.ParseWatch, func(m wire.Watch) []byte { return m.Prefix }, (*op).watch)},
+	wire.TypeScan:    {mayRead, onScans, ofPrefix(wire.ParseScan, func(m wire.Scan) ([]byte, uint32) { return m.Prefix, m.Group }, (*op).scan)},
+	wire.TypeWatch:   {mayRead, onScans, ofPrefix(wire.ParseWatch, func(m wire.Watch) ([]byte, uint32) { return m.Prefix, m.Group }, (*op).watch)},
 	wire.TypeReport:  {mayRead, onLane, tellingOf(wire.ParseReport, (*op).report)},
 
 	wire.TypeGroupInfo: {mayRead, onLane, keyless(wire.ParseGroupInfoRequest, groupInfo)},

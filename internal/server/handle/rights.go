@@ -6,6 +6,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/server/base"
 	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/store"
 )
 
 // What a login may do. Both are decided before any handler runs: by the right that
@@ -75,19 +76,33 @@ func (r *op) oursKey(key []byte) bool {
 	return env.Owned == nil || r.ours(cluster.ShardOf(key, env.Shards))
 }
 
-// mapped says whether there is a map, for requests about many keys. If not, the
-// request has been answered; and so it has in a cluster with replicas, because what a
-// node has of keys that it does not lead may be old.
-func (r *op) mapped() bool {
-	switch own := r.c.env.Owned.Shards(); {
-	case !r.c.env.Owned.Mapped():
+// covers says whether the node answers a request about many keys. It needs a map; and in a cluster with
+// replicas the request names one group, of which this node leads, because what a node has of keys that it
+// does not lead may be old. If it does not, the request has been answered; else op.shards are those of the group.
+func (r *op) covers(group uint32) bool {
+	if !r.c.env.Owned.Mapped() {
 		r.Fail(wire.StatusNoMap, "")
 		return false
-	case own != nil && own.Replicated():
-		r.Fail(wire.StatusUnsupported, "scans and watches of a cluster with replicas are not there yet")
+	}
+	own := r.c.env.Owned.Shards()
+	if own == nil || !own.Replicated() {
+		if group != 0 {
+			r.Fail(wire.StatusBadRequest, fmt.Sprintf("group %d is asked for, and the keys of this server are in no groups", group))
+		}
+		return group == 0
+	}
+	switch r.shards = own.Of(group); {
+	case group == 0:
+		r.Fail(wire.StatusUnsupported, "the keys are in groups with replicas, and scans and watches ask for one group at a time: a client is needed that knows groups, and is not one of this node alone")
+		return false
+	case r.shards == nil:
+		r.Fail(wire.StatusBadRequest, fmt.Sprintf("group %d is asked for, and the shard map has none of that number", group))
 		return false
 	}
-	return true
+	if r.Header.Type == wire.TypeWatch && own.Mine(r.shards[0]) {
+		store.KeepEvents(r.c.env.Store, r.shards[0]) // whoever leads: a watch goes on at the next leader
+	}
+	return r.ours(r.shards[0]) // whoever leads one shard of a group leads all
 }
 
 // moved answers with the node that owns the shard.

@@ -1,9 +1,14 @@
 package handle
 
 import (
+	"cmp"
+	"encoding/binary"
+	"math"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/rdmakv/rdmakv/internal/server/auth"
 	"github.com/rdmakv/rdmakv/internal/wire"
@@ -16,8 +21,9 @@ import (
 // notes an event of its prefix or its time is over. It keeps the receive it
 // came in and one credit; how many wait is bounded, per session and in all.
 
-// MaxPolls bounds the waiting watches of one session.
-const MaxPolls = 16
+// MaxPolls bounds the waiting watches of one session: where shards have replicas a client's watch of all keys is one of
+// each group, and all of them may be led by one node.
+const MaxPolls = 32
 
 // A poll is how far a watch has come. It is part of its request.
 type poll struct {
@@ -46,11 +52,11 @@ type watches struct {
 func (r *op) watch(m wire.Watch) {
 	s, env := r.Session, r.c.env
 	if !r.poll.begun {
-		wait := min(time.Duration(m.WaitMillis)*time.Millisecond, env.MaxPoll)
-		r.poll = poll{
-			begun: true, until: env.Clock.Now() + int64(wait),
-			from: store.WatchCursor{Incarnation: m.From.Incarnation, Version: layout.Version(m.From.Version)},
+		if !confirmedAll(r) { // so that the cursor, whoever gave it out, is not ahead of what is published here
+			return
 		}
+		wait := min(time.Duration(m.WaitMillis)*time.Millisecond, env.MaxPoll)
+		r.poll = poll{begun: true, until: env.Clock.Now() + int64(wait), from: cursorHere(r, m.From)}
 	}
 	room := wire.WatchRoom(s.ReplySize)
 	if m.MaxBytes > 0 {
@@ -62,7 +68,7 @@ func (r *op) watch(m wire.Watch) {
 	}
 	fresh := req.From == store.WatchCursor{}
 	for {
-		page, err := env.Store.Watch(req)
+		page, err := look(r, req)
 		if err != nil {
 			r.refuse(err)
 			return
@@ -87,6 +93,43 @@ func (r *op) watch(m wire.Watch) {
 	}
 }
 
+// look asks the store for the events behind a cursor, of the group that is asked for, if one is.
+func look(r *op, req store.WatchRequest) (store.WatchPage, error) {
+	if r.shards != nil {
+		return store.WatchGroup(r.c.env.Store, r.shards[0], req)
+	}
+	return r.c.env.Store.Watch(req)
+}
+
+// A cursor of a group names the group where others name an incarnation of a store. To a client it names the cluster, too,
+// or one of another cluster would be good here, and lead to wherever this one is by now.
+
+// lifeOf is what the cursors of the group that is asked for have in place of an incarnation; 0: no group is.
+func lifeOf(r *op) uint64 {
+	if r.shards == nil {
+		return 0
+	}
+	own := r.c.env.Owned.Shards()
+	id := own.Map.Cluster
+	return max(1, xxhash.Sum64(binary.LittleEndian.AppendUint32(id[:], own.Group(r.shards[0]))))
+}
+
+// cursorHere is a client's cursor as the store has it. One that is not the group's is behind nothing.
+func cursorHere(r *op, c wire.Cursor) store.WatchCursor {
+	at := store.WatchCursor{Incarnation: c.Incarnation, Version: layout.Version(c.Version)}
+	if life := lifeOf(r); life != 0 && c != (wire.Cursor{}) {
+		if at.Incarnation = uint64(r.c.env.Owned.Shards().Group(r.shards[0])); c.Incarnation != life {
+			at.Incarnation = math.MaxUint64
+		}
+	}
+	return at
+}
+
+// cursorThere is a cursor of the store as clients have it.
+func cursorThere(r *op, c store.WatchCursor) wire.Cursor {
+	return wire.Cursor{Incarnation: cmp.Or(lifeOf(r), c.Incarnation), Version: uint64(c.Version)}
+}
+
 // events answers with a page.
 func (r *op) events(p store.WatchPage) {
 	need := r.Session.ReplySize - wire.WatchRoom(r.Session.ReplySize)
@@ -102,8 +145,7 @@ func (r *op) events(p store.WatchPage) {
 				ValueLen: uint32(e.ValLen), Value: e.Value, HasValue: e.HasValue,
 			})
 		}
-		next := wire.Cursor{Incarnation: p.Next.Incarnation, Version: uint64(p.Next.Version)}
-		return wire.EndWatchReply(dst, start, uint32(len(p.Events)), next, p.Skipped)
+		return wire.EndWatchReply(dst, start, uint32(len(p.Events)), cursorThere(r, p.Next), p.Skipped)
 	})
 }
 
@@ -116,7 +158,7 @@ var _ = [1]struct{}{}[wire.EventPut-wire.EventOp(store.EventPut)|wire.EventDelet
 // dead.
 func (ws *watches) park(r *op, prefix []byte, wait time.Duration) bool {
 	env, login := r.c.env, r.Session.Login
-	p, from := &parked{r: r}, r.poll.from
+	p, from, shards := &parked{r: r}, r.poll.from, r.shards
 	ws.mu.Lock()
 	switch {
 	case ws.closed:
@@ -140,7 +182,13 @@ func (ws *watches) park(r *op, prefix []byte, wait time.Duration) bool {
 	p.timer = time.AfterFunc(wait, func() { ws.wake(env, p) })
 	ws.mu.Unlock()
 	// From here on the watch may be woken at any moment, so r may be in use elsewhere.
-	waiter := env.Store.AwaitEvents(prefix, from, func() { ws.wakeByStore(env, p) })
+	wake := func() { ws.wakeByStore(env, p) }
+	var waiter *store.EventWaiter
+	if shards != nil {
+		waiter = store.AwaitGroup(env.Store, shards[0], prefix, from, wake)
+	} else {
+		waiter = env.Store.AwaitEvents(prefix, from, wake)
+	}
 	ws.mu.Lock()
 	_, waits := ws.all[p]
 	if waits && waiter != nil {

@@ -197,4 +197,5 @@ var watchNumbers = []numberOf[store.WatchStats]{
 	countOf("watch_noted_total", "Events kept since the start.", func(s *store.WatchStats) uint64 { return s.Noted }),
 	countOf("watch_told_total", "Events given out, once for each who asked.", func(s *store.WatchStats) uint64 { return s.Told }),
 	countOf("watch_skipped_total", "Answers that had to say that events were skipped.", func(s *store.WatchStats) uint64 { return s.Skipped }),
+	countOf("watch_asked_total", "How often somebody has asked for events, or told that somebody watches at another replica.", func(s *store.WatchStats) uint64 { return s.Asked }),
 }

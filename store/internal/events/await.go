@@ -4,19 +4,23 @@ import "github.com/rdmakv/rdmakv/store/layout"
 
 // A Waiter is a caller that waits for an event.
 type Waiter struct {
+	log    *Log
 	prefix string
 	wake   func()
 }
+
+// Forget ends the wait. wake may be being called just now.
+func (e *Waiter) Forget() { e.log.Forget(e) }
 
 // Await has wake called, once, when an event of a key with this prefix is noted; nil:
 // there may be such an event behind this cursor already.
 func (l *Log) Await(prefix []byte, from Cursor, wake func()) *Waiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.off || from.Incarnation != l.incarnation || from.Version < l.last {
+	if l.off || from.Incarnation != l.incarnation || l.end(from.Version) < l.end(l.last) {
 		return nil
 	}
-	e := &Waiter{prefix: string(prefix), wake: wake}
+	e := &Waiter{log: l, prefix: string(prefix), wake: wake}
 	set := l.waiters[e.prefix]
 	if set == nil {
 		set = make(map[*Waiter]struct{})

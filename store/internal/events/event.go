@@ -84,4 +84,11 @@ type Stats struct {
 	Noted   uint64 `json:"noted"`   // events kept since Open
 	Told    uint64 `json:"told"`    // events given out, once for each caller
 	Skipped uint64 `json:"skipped"` // answers that had to say "skipped"
+	Asked   uint64 `json:"asked"`   // how often somebody has asked, or told that somebody watches at another replica
+}
+
+// Add adds the numbers of other events.
+func (s *Stats) Add(o Stats) {
+	s.Bytes, s.Events, s.Waiting = s.Bytes+o.Bytes, s.Events+o.Events, s.Waiting+o.Waiting
+	s.Noted, s.Told, s.Skipped, s.Asked = s.Noted+o.Noted, s.Told+o.Told, s.Skipped+o.Skipped, s.Asked+o.Asked
 }

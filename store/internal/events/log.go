@@ -1,6 +1,7 @@
 // Package events keeps the published writes of the store, in the order of their
 // versions, which is the one order of all shards (one queue numbers the writes, one
-// goroutine publishes them), for those who watch. A bounded ring keeps the newest;
+// goroutine publishes them), for those who watch. Each group of replicas numbers and
+// publishes for itself, so it has a Log of its own (NewOfGroup). A bounded ring keeps the newest;
 // whoever comes too late for some is told that some may be missing.
 //
 // An event is noted after its write was published, so nobody is told of what a
@@ -22,6 +23,7 @@ import (
 type Log struct {
 	incarnation uint64
 	now         func() time.Time
+	numbered    bool // the events are a group's: versions are in the order of their numbers (layout.NumberedVersion)
 
 	mu     sync.Mutex
 	ring   *ring
@@ -36,7 +38,7 @@ type Log struct {
 	counts  counts
 }
 
-type counts struct{ noted, told, skips uint64 }
+type counts struct{ noted, told, skips, asked uint64 }
 
 // idle is after how long without anybody asking the events are dropped
 // and not kept any more: what is not watched costs nothing. It also bounds for
@@ -68,15 +70,64 @@ func New(limit int, incarnation uint64, birth layout.Version, before Cursor) *Lo
 	return l
 }
 
-// Page returns what has been published behind a cursor. It never waits.
-func (l *Log) Page(req Request) (p Page) {
+// NewOfGroup returns the events of a group of replicas, of which newest is published. All replicas have the same
+// events, so a cursor that one gave out is good at the others: it names the group in place of an incarnation, and
+// numbers tell what is behind it. limit 0: none are kept, and the Log is nil.
+func NewOfGroup(limit int, group uint64, newest layout.Version) *Log {
+	l := New(limit, group, newest, Cursor{})
+	if l != nil {
+		l.numbered = true
+	}
+	return l
+}
+
+// end is the last version that is not behind v. Those of a group's shards with one number are one write, and of most
+// numbers it is not known in which shard they are.
+func (l *Log) end(v layout.Version) layout.Version {
+	if l.numbered {
+		return v | (layout.MaxShards - 1) // v may be what a client has made up
+	}
+	return v
+}
+
+// Restart forgets all events, because the state that newest is the last write of has taken the place of what there
+// was. Whoever waits is woken: what is behind its cursor may never come.
+func (l *Log) Restart(newest layout.Version) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.ring.clear(newest)
+	l.last, l.birth = newest, newest
+	for _, set := range l.waiters {
+		for e := range set {
+			e.wake()
+		}
+	}
+	clear(l.waiters)
+	l.countLengths()
+}
+
+// Keep says that somebody will ask, perhaps not soon: events are kept for as long as after a Page.
+func (l *Log) Keep() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.keep()
+}
+
+// keep notes that somebody asks. Caller holds mu.
+func (l *Log) keep() {
+	l.counts.asked++
 	l.asked = l.now()
 	if l.off {
 		l.off = false
 		l.ring.clear(l.last)
 	}
+}
+
+// Page returns what has been published behind a cursor. It never waits.
+func (l *Log) Page(req Request) (p Page) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.keep()
 	from, skipped := l.resume(req.From)
 	p.Skipped = skipped
 	if skipped {
@@ -133,8 +184,10 @@ func (l *Log) resume(c Cursor) (from layout.Version, skipped bool) {
 	switch {
 	case c == Cursor{}:
 		return l.last, false
-	case c.Incarnation == l.incarnation && c.Version <= l.last:
-		from = max(c.Version, l.birth)
+	case c.Incarnation == l.incarnation && l.end(c.Version) <= l.end(l.last):
+		if from = l.end(c.Version); !l.numbered {
+			from = max(from, l.birth)
+		}
 	case c.Incarnation == l.before.Incarnation && c.Version == l.before.Version && c.Version != 0:
 		// Whoever saw the last write before a clean stop has missed nothing.
 		from = l.birth
@@ -193,7 +246,7 @@ func (l *Log) Stats() Stats {
 	defer l.mu.Unlock()
 	return Stats{
 		Bytes: l.ring.bytes(), Events: l.ring.events, Waiting: len(l.waiters),
-		Noted: l.counts.noted, Told: l.counts.told, Skipped: l.counts.skips,
+		Noted: l.counts.noted, Told: l.counts.told, Skipped: l.counts.skips, Asked: l.counts.asked,
 	}
 }
 

@@ -101,3 +101,96 @@ func TestWatchModel(t *testing.T) {
 		}
 	}
 }
+
+// TestWatchOfAGroup: replicas of a group have the same events, whatever each has beside them. A cursor of one is good at the others, by its
+// number; one that stands before what a replica has, or behind all that it has, is told a gap; and none that a client has made up does harm.
+func TestWatchOfAGroup(t *testing.T) {
+	version := func(n uint64) layout.Version { return layout.NumberedVersion(n, uint16(n%3)) }
+	note := func(l *Log, from, to uint64) {
+		for n := from; n <= to; n++ {
+			if n%5 == 0 {
+				continue // a write that is no event
+			}
+			l.Begin()
+			l.Add(version(n), Put, fmt.Append(nil, n), nil, false)
+			l.End()
+		}
+	}
+	a := NewOfGroup(MinBytes, 7, 0)
+	note(a, 1, 40)
+	b := NewOfGroup(MinBytes, 7, layout.NumberedVersion(20, 0)) // its base has 20 writes
+	note(b, 21, 40)
+	c := NewOfGroup(MinBytes, 7, 0)
+	note(c, 1, 12)
+	page := func(l *Log, from Cursor) (text string) {
+		p := l.Page(Request{From: from, MaxBytes: 1 << 20})
+		if p.Next.Incarnation != 7 {
+			t.Errorf("a cursor of %d", p.Next.Incarnation)
+		}
+		if p.Skipped {
+			text = "gap"
+		}
+		if len(p.Events) > 0 {
+			text += fmt.Sprintf("%s-%s", p.Events[0].Key, p.Events[len(p.Events)-1].Key)
+		}
+		return text
+	}
+	for _, x := range []struct {
+		n       uint64
+		a, b, c string
+	}{
+		{0, "1-39", "gap21-39", "1-12"},
+		{10, "11-39", "gap21-39", "11-12"},
+		{12, "13-39", "gap21-39", ""},
+		{19, "21-39", "gap21-39", "gap1-12"},
+		{20, "21-39", "21-39", "gap1-12"}, // of whichever shard it was
+		{33, "34-39", "34-39", "gap1-12"},
+		{39, "", "", "gap1-12"},
+		{41, "gap1-39", "gap21-39", "gap1-12"},
+		{1<<52 - 1, "gap1-39", "gap21-39", "gap1-12"},
+	} {
+		for _, shard := range []uint64{0, 1, layout.MaxShards - 1} {
+			from := Cursor{Incarnation: 7, Version: layout.Version(x.n<<12 | shard)}
+			if got := [3]string{page(a, from), page(b, from), page(c, from)}; got != [3]string{x.a, x.b, x.c} {
+				t.Errorf("behind %d of shard %d: %q, want %q", x.n, shard, got, [3]string{x.a, x.b, x.c})
+			}
+		}
+	}
+	if got := page(a, Cursor{Incarnation: 8, Version: version(39)}); got != "gap1-39" {
+		t.Errorf("of another group: %q", got)
+	}
+	// Whoever waits behind the last write, whatever shard it names, waits, and is woken when another state takes the place of this one.
+	woken := 0
+	at := Cursor{Incarnation: 7, Version: layout.NumberedVersion(12, 2)}
+	if c.Await(nil, at, func() { woken++ }) == nil {
+		t.Fatal("it does not wait")
+	}
+	if c.Await(nil, Cursor{Incarnation: 7, Version: version(11)}, func() {}) != nil {
+		t.Error("it waits for what is there")
+	}
+	c.Restart(layout.NumberedVersion(30, 0))
+	if woken != 1 || c.Stats().Waiting != 0 || c.Stats().Events != 0 {
+		t.Errorf("woken %d times, %+v", woken, c.Stats())
+	}
+	if got := page(c, at); got != "gap" {
+		t.Errorf("behind another state: %q", got)
+	}
+	note(c, 31, 33)
+	if got := page(c, Cursor{Incarnation: 7, Version: version(30)}); got != "31-33" {
+		t.Errorf("behind what the state has: %q", got)
+	}
+	// A replica that does not lead is asked nothing, and keeps its events while it is told that somebody watches.
+	c.now = func() time.Time { return time.Now().Add(2 * idle) }
+	c.Keep()
+	note(c, 34, 34)
+	c.now = func() time.Time { return time.Now().Add(3*idle - time.Second) }
+	note(c, 36, 36)
+	if got := page(c, Cursor{Incarnation: 7, Version: version(33)}); got != "34-36" {
+		t.Errorf("kept: %q", got)
+	}
+	c.now = func() time.Time { return time.Now().Add(5 * idle) }
+	note(c, 37, 38)
+	if c.Keep(); !c.off && page(c, Cursor{Incarnation: 7, Version: version(37)}) != "gap" {
+		t.Error("what nobody was told of is not kept, and no gap is told")
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/dirty"
@@ -128,7 +130,7 @@ func (req *ScanRequest) bounds() (lower, upper []byte, none bool) {
 	return lower, upper, upper != nil && bytes.Compare(lower, upper) >= 0
 }
 
-// openMerge takes the moment, and positions a cursor at the first key of each shard.
+// openMerge takes the moment, and positions a cursor at the first key of each shard that is wanted.
 func (r *Reads) openMerge(ctx context.Context, req ScanRequest) (*merge, error) {
 	m := &merge{reads: r, newer: newest.Entries{Reader: r.env.Newest}, look: maxScanLook, apart: MaxScanApart, known: make([]layout.Version, len(r.env.Shards))}
 	for i, sh := range r.env.Shards {
@@ -144,7 +146,8 @@ func (r *Reads) openMerge(ctx context.Context, req ScanRequest) (*merge, error) 
 	if none {
 		return m, nil
 	}
-	for _, sh := range r.env.Shards {
+	for i := range r.wanted(req) {
+		sh := r.env.Shards[i]
 		if err := m.open(sh.ID, lower, upper); err != nil {
 			m.close()
 			return nil, r.env.Disk.Fault(sh.ID, req.Prefix, err)
@@ -160,6 +163,20 @@ func (r *Reads) openMerge(ctx context.Context, req ScanRequest) (*merge, error) 
 	}
 	heap.Init(&m.cursors)
 	return m, nil
+}
+
+// wanted goes through the shards whose keys a request asks for.
+func (r *Reads) wanted(req ScanRequest) iter.Seq[uint16] {
+	if req.Shards != nil {
+		return slices.Values(req.Shards)
+	}
+	return func(yield func(uint16) bool) {
+		for i := range r.env.Shards {
+			if !yield(uint16(i)) {
+				return
+			}
+		}
+	}
 }
 
 // open puts a cursor among the others, if the shard has a key within the bounds.

@@ -3,8 +3,12 @@ package reads
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/shard"
@@ -125,5 +129,48 @@ func TestFitted(t *testing.T) {
 		if kind == entryFits && !c.keysOnly && e.Value == nil {
 			t.Errorf("%+v: an empty value is told as none", c)
 		}
+	}
+}
+
+// TestScanOfSome: the pages of a scan of some shards have all keys of those, whatever is asked for, and none of the others, and no page is
+// short because of these.
+func TestScanOfSome(t *testing.T) {
+	const shards, keys = 4, 200
+	w := newWorld(t, shards, vfs.NewMem())
+	for i := range keys {
+		if w.do(put(fmt.Sprintf("%c%03d", 'a'+i%7, i), "v")); i == keys/2 {
+			w.checkpoint() // half of them are in the base, the others in what is newer
+		}
+	}
+	for _, some := range [][]uint16{nil, {}, {2}, {0, 3}, {3, 1, 0}} {
+		var want, got []string
+		for key, rec := range w.state {
+			if some == nil || slices.Contains(some, rec.shard) {
+				want = append(want, key)
+			}
+		}
+		slices.Sort(want)
+		req := ScanRequest{Limit: 7, Shards: some}
+		for {
+			p, err := w.reads.Scan(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.More && len(p.Entries) != req.Limit {
+				t.Errorf("shards %v: a page of %d, and there are more", some, len(p.Entries))
+			}
+			for _, e := range p.Entries {
+				got = append(got, string(e.Key))
+			}
+			if req.After = p.Next; !p.More {
+				break
+			}
+		}
+		if !slices.Equal(got, want) || some != nil && len(some) > 0 && (len(got) == 0 || len(got) == keys) {
+			t.Errorf("shards %v: %d keys, want %d", some, len(got), len(want))
+		}
+	}
+	if _, err := w.reads.Scan(t.Context(), ScanRequest{Shards: []uint16{0, shards}}); err != base.ErrShard {
+		t.Errorf("a shard that is not there: %v", err)
 	}
 }

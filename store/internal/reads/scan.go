@@ -11,7 +11,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// ScanRequest asks for a page of keys, in order, over all shards.
+// ScanRequest asks for a page of keys, in order, over all shards or some.
 type ScanRequest struct {
 	Prefix   []byte // only keys that start with this; empty: all
 	After    []byte // only keys behind this one; empty: from the first
@@ -21,6 +21,9 @@ type ScanRequest struct {
 	MaxBytes int    // keys and values of the page; 0 means 1 MiB, at most 64 MiB
 	KeysOnly bool   // leave values out
 	Parts    bool   // the parts of values, and nothing else; otherwise they are left out
+	// Shards are those whose keys are wanted, each once; nil: all. Keys of the others are not come upon, so
+	// a page does no more for having them left out.
+	Shards []uint16
 	// Pause, if there is one, is called after every 64 keys, and before the first of them once
 	// for each shard, on the goroutine of the call, which holds no lock meanwhile: a page may
 	// take milliseconds.
@@ -86,6 +89,11 @@ func (r *Reads) Scan(ctx context.Context, req ScanRequest) (ScanPage, error) {
 	}
 	if max(len(req.Prefix), len(req.After), len(req.End)) > layout.MaxKeyLen {
 		return ScanPage{}, base.ErrKeyTooLarge
+	}
+	for _, shard := range req.Shards {
+		if int(shard) >= len(r.env.Shards) {
+			return ScanPage{}, base.ErrShard
+		}
 	}
 	req.Limit = min(cmp.Or(max(req.Limit, 0), scanLimit), MaxScanLimit)
 	req.MaxBytes = min(cmp.Or(max(req.MaxBytes, 0), scanBytes), MaxScanBytes)
