@@ -150,6 +150,9 @@ type Config struct {
 	bytesFrom int
 	// groupEntry is the largest entry of a group, in bytes, alike at all stores. Tests, whose logs are small, set it.
 	groupEntry int64
+	// groupPatience is for how long a write waits at a replica that does not lead; 0: as long as package replica says. Tests of who else
+	// answers it set it.
+	groupPatience time.Duration
 	// dedupEntries bounds the results kept for retries. Tests set it.
 	dedupEntries int
 }

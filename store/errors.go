@@ -51,8 +51,9 @@ var (
 	// ErrFatal: the log or the base could not be written. Nothing is acknowledged any
 	// more; the node must end and be started again.
 	ErrFatal = base.ErrFatal
-	// ErrOutcomeUnknown: the wait for a write ended before the write did, or a
-	// retry came so late that nobody remembers. It may or may not be there.
+	// ErrOutcomeUnknown: the wait for a write ended before the write did, also that of a
+	// replica which hears no majority, or a retry came so late that nobody remembers. It
+	// may or may not be there.
 	ErrOutcomeUnknown = base.ErrOutcomeUnknown
 
 	// ErrCorrupt: bytes on the disk are not what was written there. See

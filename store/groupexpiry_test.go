@@ -57,7 +57,7 @@ func TestGroupExpiredByRefusal(t *testing.T) {
 // TestCutLeaderStopsNoExpirer: a leader without a majority keeps its own group waiting, and nobody else: keys of the store's other shards are
 // removed when their time is over.
 func TestCutLeaderStopsNoExpirer(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newCluster(t, func(cfg *Config) { cfg.groupPatience = time.Hour })
 	for try := range 6 {
 		waitFor(t, "a leader", func() bool { return c.leader(0) != nil })
 		lead := c.leader(0)

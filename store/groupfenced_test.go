@@ -58,7 +58,7 @@ func openFailing(t *testing.T, set func(*Config)) (*node, *failingEngine) {
 
 // TestFencedReplicaAnswers: a write that is under way when its replica is fenced is answered: nothing else ever will happen to it.
 func TestFencedReplicaAnswers(t *testing.T) {
-	n, broken := openFailing(t, nil)
+	n, broken := openFailing(t, func(cfg *Config) { cfg.groupPatience = time.Hour })
 	broken.on.Store(true)
 	done := make(chan error, 1)
 	w := &Write{Op: Op{Shard: 0, Key: []byte("k"), Value: []byte("v")}, Done: func(w *Write) { done <- w.Err }}

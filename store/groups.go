@@ -198,7 +198,7 @@ func (m *member) follow(s *Store, g *groupSide, i int) {
 			}
 			return place, class
 		},
-		Free: s.mem.Slabs.Free, Results: s.dedup, Short: func() { noteShort(s) },
+		Patience: s.cfg.groupPatience, Free: s.mem.Slabs.Free, Results: s.dedup, Short: func() { noteShort(s) },
 		Publish: func(writes []*flight.Flight) { s.journal.PublishWrites(writes, s.shards, s.dedup) },
 		Ready:   m.cell.ready, Configured: m.cell.configured,
 		Done: func(writes []*flight.Flight, bytes int64) { g.direct.published(writes, bytes) },
@@ -414,7 +414,8 @@ func (g *groupSide) order(sh *shard.Shard, f *flight.Flight, w pipeline.Wait) er
 // Confirm returns when what this store shows of a shard is not older than the call: it leads the shard's group, a majority has confirmed
 // that (ReadIndex), and it has published all that was done by then. For a shard of no group it returns at once.
 //
-// Errors: ErrNotLeader, ErrShard, ErrClosed, ctx's. Without a majority it waits until ctx ends, or this store leads no more.
+// Errors: ErrNotLeader, ErrShard, ErrClosed, ctx's. Without a majority it fails with ErrNotLeader: when this store leads no more, which
+// is two election timeouts away, or when none has confirmed it for 2 s.
 func Confirm(ctx context.Context, s *Store, shardID uint16) error {
 	if int(shardID) >= len(s.shards) {
 		return ErrShard

@@ -271,7 +271,7 @@ func (nobody) Send(string, bool, []byte) {}
 // TestGroupCloseWithoutMajority: a store closes although no majority hears it, and says of what is under way that its outcome is not
 // known.
 func TestGroupCloseWithoutMajority(t *testing.T) {
-	c := newCluster(t, nil)
+	c := newCluster(t, func(cfg *Config) { cfg.groupPatience = time.Hour })
 	c.put(0, "k", "v")
 	lead := c.leader(0)
 	c.cut(lead.id, true)
@@ -298,6 +298,50 @@ func TestGroupCloseWithoutMajority(t *testing.T) {
 	c.put(0, "k", "w")
 	c.settle()
 	lead.want(0, "k", "w")
+}
+
+// TestGroupAnswersWithoutMajority: a store that is cut off answers what waits at it, and holds nothing of it: a write's outcome is not known, and who
+// reads a key whose time is over is told that the store does not lead. What the others do meanwhile is here when they are reached again.
+func TestGroupAnswersWithoutMajority(t *testing.T) {
+	c := newCluster(t, nil)
+	for try := 0; ; try++ {
+		if try == 10 {
+			t.Fatal("the leader does not stay one")
+		}
+		var old *host
+		waitFor(t, "a leader", func() bool { old = c.leader(0); return old != nil })
+		c.do(Op{Shard: 0, Key: []byte("ttl"), Value: []byte("v"), TTL: 50 * time.Millisecond})
+		time.Sleep(60 * time.Millisecond)
+		id := RequestID{Client: [16]byte{9}, Seq: uint64(try + 1)}
+		key := fmt.Appendf(nil, "n%d", try)
+		done := make(chan error, 1)
+		c.cut(old.id, true)
+		w := &Write{Op: Op{Kind: OpIncrement, Shard: 0, Key: key, Delta: 1, ID: id}}
+		w.Done = func(w *Write) { done <- w.Err }
+		if err := old.Submit(w); err != nil {
+			c.cut(old.id, false)
+			continue
+		}
+		_, read := old.Get(t.Context(), 0, []byte("ttl"), nil)
+		err := <-done
+		if !errors.Is(err, ErrOutcomeUnknown) {
+			t.Errorf("a write that no majority has heard of: %v", err)
+		}
+		if !errors.Is(read, ErrNotLeader) || errors.Is(read, ErrOutcomeUnknown) {
+			t.Errorf("a read of a key whose time is over: %v", read)
+		}
+		waitFor(t, "nothing to be held", func() bool { bytes, writes := old.gate.Inside(); return bytes == 0 && writes == 0 })
+		id.Age = time.Second
+		for range 2 {
+			if got := c.do(Op{Kind: OpIncrement, Shard: 0, Key: key, Delta: 1, ID: id}); got.Number != 1 {
+				t.Errorf("asked again under its name, one increment makes %d", got.Number)
+			}
+		}
+		c.cut(old.id, false)
+		c.settle()
+		old.want(0, string(key), "1")
+		return
+	}
 }
 
 // TestGroupsOfADirectory: a directory with replicas is not served without what runs them, and has its groups and their shards for ever.

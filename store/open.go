@@ -211,7 +211,11 @@ func (s *Store) openMemory(none layout.Version) error {
 		Newest: s.newest, HoldBytes: s.cfg.HoldBytes,
 		Expire: func(ctx context.Context, shard uint16, key []byte, second uint64) error {
 			env := s.upkeep()
-			return env.RemoveExpired(ctx, shard, key, second)
+			err := env.RemoveExpired(ctx, shard, key, second)
+			if m := s.groups.of[shard].Load(); m != nil && errors.Is(err, ErrOutcomeUnknown) {
+				return m.NotLeader() // what became of the removal is nothing that who reads has asked
+			}
+			return err
 		},
 	}
 	if s.journal != nil {

@@ -251,6 +251,7 @@ type Engine interface {
 	Propose(g GroupID, term uint64, data []byte) error
 	// Barrier returns when this replica, which leads, has published all that was
 	// committed at the call, and a majority has confirmed that it led then (ReadIndex).
+	// ErrNotLeader: it does not lead, or no majority has confirmed it for some seconds.
 	Barrier(ctx context.Context, g GroupID) error
 	// Change makes a configuration of c.Voters and c.Learners, which differ by one member
 	// from the one that the group has since entry expect. It returns when this replica,

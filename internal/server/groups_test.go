@@ -438,6 +438,49 @@ func TestCutLeaderAnswersNoGet(t *testing.T) {
 	}
 }
 
+// TestCutLeaderAnswersWrites: a leader that no majority hears any more answers the writes that wait at it, as ones whose outcome is not known, and
+// holds nothing of them. Where another leads they are asked again under their names, and done once.
+func TestCutLeaderAnswersWrites(t *testing.T) {
+	for try := 0; ; try++ {
+		r := startReplicas(t)
+		lead := r.leader(0)
+		old := r.nodes[lead]
+		me := peerOptions{client: [16]byte{7}}
+		p := dial(t, old, me)
+		old.groups.Cut()
+		add := func(age uint32) func(uint64) []byte {
+			return incrementOf(keyOf(0), 1, wire.Terms{ID: wire.RequestID{Seq: 1, AgeMillis: age}})
+		}
+		_, err := p.write(add(0))
+		if wire.StatusOf(err) == wire.StatusNotLeader && try < 5 {
+			t.Log("it was deposed before the write came")
+			continue
+		}
+		if wire.StatusOf(err) != wire.StatusUnknown {
+			t.Errorf("a write that no majority has heard of: %v", err)
+		}
+		if st := old.main.Store.Stats(); st.Inflight != 0 || st.InflightBytes != 0 {
+			t.Errorf("%d writes of %d bytes are held", st.Inflight, st.InflightBytes)
+		}
+		if err := p.ping(); err != nil { // its session goes on
+			t.Error(err)
+		}
+		r.nodes[lead] = nil
+		for range 2 {
+			r.do(0, "the write, again", func(*peer) error {
+				p := dial(t, r.nodes[r.leader(0)], me)
+				defer p.close()
+				reply, err := p.write(add(3000))
+				if err == nil && reply.Number != 1 {
+					t.Errorf("one increment makes %d", reply.Number)
+				}
+				return err
+			})
+		}
+		return
+	}
+}
+
 // TestHandOver: a node that is about to end has other voters lead what it leads, before it answers nobody any more.
 func TestHandOver(t *testing.T) {
 	r := startReplicas(t)

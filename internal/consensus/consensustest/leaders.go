@@ -2,9 +2,12 @@ package consensustest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/rdmakv/rdmakv/internal/consensus"
 )
 
 // elects: when a leader dies, another one leads within the time of an election.
@@ -126,8 +129,10 @@ func leaderIsCutOff(w *World) {
 	defer cancel()
 	var both sync.WaitGroup
 	both.Go(func() {
-		if err := lead.node.engineOf().Barrier(ctx, group); err == nil {
-			w.errorf("a leader that is cut off answers a read")
+		read, cancel := within(time.Second) // its reign ends sooner
+		defer cancel()
+		if err := lead.node.engineOf().Barrier(read, group); !errors.Is(err, consensus.ErrNotLeader) {
+			w.errorf("a leader that is cut off says to who reads: %v", err)
 		}
 	})
 	both.Go(func() {
@@ -145,6 +150,39 @@ func leaderIsCutOff(w *World) {
 	w.puts("b", 5)
 	w.net.heal()
 	w.settle(group)
+}
+
+// leaderIsCutOffAndHangs: a leader whose disk hangs, and that nobody hears, does not know that it is deposed: a read at it ends all
+// the same, and those that come later, until it is well.
+func leaderIsCutOffAndHangs(w *World) {
+	w.found(group, 3)
+	w.puts("a", 5)
+	lead := w.leader(group)
+	lead.node.hang(true)
+	ctx, cancel := within(time.Second)
+	defer cancel()
+	var put sync.WaitGroup
+	put.Go(func() { lead.put(ctx, "it hangs") }) // the disk must have something to do
+	time.Sleep(450 * time.Millisecond)           // and has not hung for so long that the leader hands over
+	w.net.isolate(lead.node.name, true)
+	put.Wait()
+	if s, err := lead.node.engineOf().Status(group); err != nil || !s.Leads {
+		w.errorf("its time goes on, although its disk hangs: %v", err)
+	}
+	for range 2 {
+		read, cancel := within(5 * time.Second)
+		if err := lead.node.engineOf().Barrier(read, group); !errors.Is(err, consensus.ErrNotLeader) {
+			w.errorf("a leader that is cut off and hangs says to who reads: %v", err)
+		}
+		cancel()
+	}
+	w.puts("b", 5)
+	lead.node.hang(false)
+	w.net.heal()
+	w.settle(group)
+	if err := w.leader(group).node.engineOf().Barrier(context.Background(), group); err != nil {
+		w.errorf("when all is well: %v", err)
+	}
 }
 
 // oneWayCut: a leader that is not heard, or does not hear, loses the group.

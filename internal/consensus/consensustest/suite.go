@@ -25,6 +25,7 @@ func Run(t *testing.T, engines Maker) {
 		{"DiskHangs", 3, diskHangs},
 		{"FollowersDiskHangs", 3, followersDiskHangs},
 		{"LeaderIsCutOff", 3, leaderIsCutOff},
+		{"LeaderIsCutOffAndHangs", 3, leaderIsCutOffAndHangs},
 		{"OneWayCut", 3, oneWayCut},
 		{"SlowMachine", 3, slowMachine},
 		{"CommitArrivesSoon", 3, commitArrivesSoon},

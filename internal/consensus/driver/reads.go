@@ -1,6 +1,10 @@
 package driver
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/rdmakv/rdmakv/internal/consensus"
+)
 
 // Reads are those who wait until a replica has published what was committed when they
 // asked (Barrier). One question is under way at a time; those who come meanwhile share the
@@ -9,6 +13,7 @@ type reads struct {
 	name  uint64         // of the question that was asked last
 	asked bool           // it is under way
 	age   int            // ticks since then
+	mute  int            // ticks without an answer, while somebody waits for one
 	fresh []chan<- error // they came since
 	bound []chan<- error // they wait for the answer
 	index []answer       // answered, and not published yet
@@ -51,11 +56,24 @@ func (r *reads) answer(name []byte, index uint64) {
 		return
 	}
 	r.index = append(r.index, answer{index, r.bound})
-	r.asked, r.bound = false, nil
+	r.asked, r.bound, r.mute = false, nil, 0
 }
 
-// tick asks again if no answer has come for so many ticks: a message of it may be lost.
+// questions is how often it is asked before those who wait are told that this replica does not lead. A leader that no majority
+// hears is deposed sooner, by its own ticks; but those stand still while its disk hangs.
+const questions = 5
+
+// tick asks again if no answer has come for so many ticks: a message of it may be lost. At last it gives up.
 func (r *reads) tick(patience int) {
+	if len(r.fresh)+len(r.bound) == 0 {
+		r.mute = 0
+	} else if r.mute++; r.mute > questions*patience {
+		for _, done := range append(r.bound, r.fresh...) {
+			done <- consensus.ErrNotLeader
+			r.n--
+		}
+		r.asked, r.bound, r.fresh, r.mute = false, nil, nil, 0
+	}
 	if !r.asked {
 		return
 	}

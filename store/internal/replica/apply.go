@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/store/internal/base"
@@ -15,6 +16,8 @@ import (
 // Apply takes in entries that are committed; see consensus.Machine. An error means that this
 // replica cannot do what the others do: an entry of a newer program, or one that none has written.
 func (r *Replica) Apply(entries []consensus.Entry) error {
+	r.work.Lock()
+	defer r.work.Unlock()
 	for i := range entries {
 		e := &entries[i]
 		next := r.State() // nobody else changes it
@@ -134,8 +137,8 @@ func (r *Replica) void(p *entry.Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.role == leads && p.Kind == entry.Writes && p.Reign == r.reign && len(r.flying) > 0 && p.First > r.flying[0].first {
+		r.falls()
 		r.role, r.asked, r.cut = stands, false, nil
-		r.signal()
 	}
 }
 
@@ -151,7 +154,7 @@ func (r *Replica) own(p *entry.Entry) (writes []*flight.Flight, bytes int64, own
 	b := r.flying[0]
 	rest := r.flying[:copy(r.flying, r.flying[1:])]
 	r.flying[len(rest)] = batch{}
-	r.flying = rest
+	r.flying, r.moved = rest, time.Now()
 	return b.writes, b.bytes, true
 }
 

@@ -21,7 +21,10 @@
 //     that it was not done (R5). If it stayed, the next writes would be judged behind writes that
 //     never take effect.
 //   - Until a marker says so, a write whose leader has fallen is neither done nor not done: it
-//     may be committed still. Its caller waits.
+//     may be committed still. Its caller waits, for Config.Patience, because the next marker is an election away. A leader
+//     that is cut off hears of none, however long that takes; so then it answers what is in an entry
+//     with ErrOutcomeUnknown, and what is in none with NotLeaderError. If it did not, the callers' buffers and slots would be held
+//     until it is reached again; if it said of an entry that it was not done, its caller would do it twice.
 //   - A write is answered when it is published here, and never before (R5), because an item that is
 //     read one-sidedly must not be older than an answer.
 package replica

@@ -282,7 +282,7 @@ func (c *cluster) increment(op base.Op) {
 		switch {
 		case err == nil:
 			return
-		case !refused(err):
+		case !refused(err) && !errors.Is(err, base.ErrOutcomeUnknown):
 			c.t.Errorf("%v", err)
 			return
 		}

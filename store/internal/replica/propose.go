@@ -11,22 +11,26 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/flight"
 )
 
-// Run proposes the marker of a term, and what is ordered behind it, until life ends. What the
+// Run proposes the marker of a term, and what is ordered behind it, until life ends, and answers what has waited too long. What the
 // engine does not take is proposed again after a pause: it has no room, or it does not lead any
 // more and Follows is about to be called. What it will never take fences the store: nothing behind
 // it could be proposed.
 func (r *Replica) Run(life *base.Life) {
 	again := time.NewTimer(r.c.Pause)
 	defer again.Stop()
+	late := time.NewTimer(r.c.Patience)
+	defer late.Stop()
 	for {
 		select {
 		case <-r.wake:
 		case <-again.C:
+		case <-late.C:
 		case <-life.Stop:
 			return
 		case <-life.Fence.Down:
 			return
 		}
+		r.giveUp(time.Now())
 		for {
 			term, data, marker := r.proposal()
 			if data == nil {
@@ -43,6 +47,11 @@ func (r *Replica) Run(life *base.Life) {
 			}
 			r.proposed(term, marker)
 		}
+		if left, waits := r.patience(time.Now()); waits {
+			late.Reset(max(left, r.c.Pause)) // below that: an entry is being published
+		} else {
+			late.Stop()
+		}
 	}
 }
 
@@ -58,6 +67,9 @@ func (r *Replica) proposal() (term uint64, data []byte, marker bool) {
 	}
 	if r.cut == nil && len(r.queue) > 0 && len(r.flying) < r.c.MostFlying {
 		b := r.take()
+		if len(r.flying) == 0 {
+			r.moved = time.Now()
+		}
 		r.flying = append(r.flying, b)
 		r.cut = entry.AppendWrites(make([]byte, 0, entry.Head+b.cost), r.reign, b.first, b.next, b.writes)
 	}

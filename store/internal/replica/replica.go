@@ -61,7 +61,17 @@ type Config struct {
 	MostFlying int
 	// Pause is after what time an entry is proposed again that the engine had no room for. Default 10 ms.
 	Pause time.Duration
+	// Patience is for how long writes wait for a marker when this replica orders no more, and Stall for how long they wait for an
+	// entry while it orders (package doc). Defaults 2 s and 10 s.
+	Patience, Stall time.Duration
 }
+
+// defaultPatience is five times the longest election. Groups that have a majority elect and publish a marker in less; if it were an
+// election, writes would be answered "unknown" over each fail-over, although their own leader could say soon what became of them.
+const defaultPatience = 2 * time.Second
+
+// defaultStall is longer, because who leads hears a majority: most likely disks are slow, and what waits will be done.
+const defaultStall = 10 * time.Second
 
 // A role is what a replica may do.
 type role uint8
@@ -86,6 +96,10 @@ type Replica struct {
 	c    Config
 	mine map[uint16]bool // shards
 
+	// work is held while entries are published, and while writes are taken back: taking back empties the overlays of shards, in
+	// which publishing looks for its own. It is taken before all other locks.
+	work sync.Mutex
+
 	mu     sync.Mutex // taken under locks of shards
 	role   role
 	term   uint64              // with stands and leads
@@ -97,6 +111,8 @@ type Replica struct {
 	queue  []*flight.Flight    // ordered, in no entry yet
 	flying []batch             // in entries, oldest first: of one reign
 	cut    []byte              // the newest of flying, as an entry that is not proposed; nil: it is
+	fell   time.Time           // when it ceased to order what is under way; with stands and follows
+	moved  time.Time           // when the oldest of flying became that; with leads
 
 	state   entry.State        // that is published
 	configs []consensus.Config // applied, and not known to be in the base
@@ -126,6 +142,12 @@ func New(c Config, at entry.State) *Replica {
 	}
 	if c.Configured == nil {
 		c.Configured = func(consensus.Config) {}
+	}
+	if c.Patience == 0 {
+		c.Patience = defaultPatience
+	}
+	if c.Stall == 0 {
+		c.Stall = defaultStall
 	}
 	if c.Life == 0 {
 		panic("replica: a life of 0")
@@ -204,16 +226,26 @@ func (r *Replica) Ready() (reign uint64, ok bool) {
 func (r *Replica) Leads(term uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.falls()
 	r.role, r.term, r.asked, r.heard = stands, term, false, term
 	r.signal()
 }
 
-// Follows says that it does not lead; see consensus.Machine. What is under way stays so: the next
-// leader's marker says what became of it.
+// Follows says that it does not lead; see consensus.Machine. What is under way stays so for a while: the next
+// leader's marker says what became of it. If none comes, Run answers it.
 func (r *Replica) Follows(term uint64, leader consensus.ReplicaID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.falls()
 	r.role, r.leader, r.heard, r.cut = follows, leader, term, nil
+}
+
+// falls notes that the replica is about to order no more, if it does, and has Run look at what is under way. Caller holds mu.
+func (r *Replica) falls() {
+	if r.role == leads {
+		r.fell = time.Now()
+		r.signal()
+	}
 }
 
 // signal wakes Run.

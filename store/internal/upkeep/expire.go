@@ -76,12 +76,17 @@ func (x *Expirer) Run() {
 			var err error
 			if more, err = x.Remove(ExpireChunk); err != nil {
 				more = false
-				if !x.Life.Over() && !errors.Is(err, base.ErrOverloaded) && !errors.Is(err, base.ErrNotLeader) {
+				if !x.Life.Over() && !errors.Is(err, base.ErrOverloaded) && !isOthers(err) {
 					x.Life.Fence.Report(slog.LevelError, "removal of expired keys", "err", err)
 				}
 			}
 		}
 	})
+}
+
+// isOthers says whether what was due is now for the replica that leads next, which does it again if it was not done.
+func isOthers(err error) bool {
+	return errors.Is(err, base.ErrNotLeader) || errors.Is(err, base.ErrOutcomeUnknown)
 }
 
 // Remove removes up to n expired keys. more: there may be others by now. Each call that says

@@ -1,7 +1,6 @@
 package upkeep
 
 import (
-	"errors"
 	"log/slog"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
@@ -67,7 +66,7 @@ func (x *Forgetter) Run() {
 		if !x.Disk.Durable() || !x.results.Used() {
 			return
 		}
-		if err := x.Some(); err != nil && !x.Life.Over() && !errors.Is(err, base.ErrNotLeader) {
+		if err := x.Some(); err != nil && !x.Life.Over() && !isOthers(err) {
 			x.log.Warn("removal of old request records", "err", err)
 		}
 	})

@@ -227,3 +227,34 @@ func TestRunFenced(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestRunIsPatientForAWhile: a write of a group of replicas that does not get on is left to the order, and what is due elsewhere is done.
+func TestRunIsPatientForAWhile(t *testing.T) {
+	r := newRig(t, 10)
+	r.Patience = time.Millisecond
+	r.Shards[1].Agreed.Store(true)
+	order := r.Order
+	r.Order = func(sh *shard.Shard, f *flight.Flight, w pipeline.Wait) error {
+		if sh.ID == 1 {
+			return nil // it is under way, for ever
+		}
+		return order(sh, f, w)
+	}
+	stuck := newWrite(base.Op{Shard: 1, Key: []byte("stuck"), Value: []byte("v")})
+	over := make(chan []*flight.Flight, 1)
+	go func() {
+		left, err := r.runSome([]*flight.Flight{stuck, newWrite(base.Op{Key: []byte("k"), Value: []byte("v")})})
+		if !errors.Is(err, base.ErrOverloaded) {
+			t.Errorf("what came of it: %v", err)
+		}
+		over <- left
+	}()
+	select {
+	case left := <-over:
+		if len(left) != 1 || left[0] != stuck || r.items() != 1 {
+			t.Errorf("%d writes are left, and %d were done", len(left), r.items())
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("it waits for ever")
+	}
+}
