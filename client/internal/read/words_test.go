@@ -13,6 +13,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/client/internal/base"
 	"github.com/rdmakv/rdmakv/client/internal/clienttest"
+	"github.com/rdmakv/rdmakv/client/internal/peer"
 	"github.com/rdmakv/rdmakv/client/internal/route"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -495,6 +496,76 @@ func TestManyWords(t *testing.T) {
 			}
 		}
 	})
+}
+
+// holdReads has READs at a node end when release is called.
+func holdReads(n *clienttest.Node) (release func()) {
+	n.Mu.Lock()
+	qps := slices.Clone(n.QPs)
+	n.Mu.Unlock()
+	for _, q := range qps {
+		q.HoldReads()
+	}
+	return func() {
+		for _, q := range qps {
+			q.Release()
+		}
+	}
+}
+
+// TestWordsOfThePaused: a voter that does not answer costs one get some milliseconds: another one is READ, by the next gets at once, and if there is none the
+// leader is asked.
+func TestWordsOfThePaused(t *testing.T) {
+	for way, get := range map[string]func(*wordsRig) string{"get": (*wordsRig).get, "many": (*wordsRig).many} {
+		inWords(t, 3, 3, nil, func(t *testing.T, r *wordsRig) {
+			timed := func(want string, most time.Duration) {
+				t.Helper()
+				r.forget()
+				began := time.Now()
+				if got := get(r); got != want || time.Since(began) > most {
+					t.Errorf("%s: %q in %v by %s; want %q in %v at most", way, got, time.Since(began), r.seen(), want, most)
+				}
+			}
+			first := holdReads(r.at[1])
+			timed("READ", 2*wordPatience)
+			timed("READ", 0)
+			if reads := r.seen(); strings.Contains(reads, "a cell") {
+				t.Errorf("%s: a voter that was slow a moment ago is READ: %s", way, reads)
+			}
+			second := holdReads(r.at[2])
+			timed("asked", 2*wordPatience)
+			timed("asked", 0)
+			first()
+			second()
+			time.Sleep(2 * slowForInTests)
+			timed("READ", 0)
+			if n := r.rt.Counters().QuarantinedBytes; n != 0 {
+				t.Errorf("%s: %d bytes are given up on", way, n)
+			}
+		})
+	}
+}
+
+// slowForInTests is how long a voter that was slow is left alone, at most.
+const slowForInTests = 500 * time.Millisecond
+
+// TestPausedLeader: a leader that answers no READ is left as one that answers no request: after peer.Silence, for the next replica.
+func TestPausedLeader(t *testing.T) {
+	for way, get := range map[string]func(*wordsRig) string{"get": (*wordsRig).get, "many": (*wordsRig).many} {
+		inWords(t, 3, 3, nil, func(t *testing.T, r *wordsRig) {
+			defer holdReads(r.at[0])()
+			r.Draw(func(c clienttest.Copied) clienttest.Fate { return clienttest.Fate{Silent: c.Node == r.at[0].ID} })
+			r.Elect(wordsKey, r.at[1])
+			began := time.Now()
+			if got := get(r); got != "asked" || time.Since(began) > 2*peer.Silence {
+				t.Errorf("%s: %q in %v by %s", way, got, time.Since(began), r.seen())
+			}
+			began = time.Now()
+			if got := get(r); got != "asked" || time.Since(began) > 10*time.Millisecond {
+				t.Errorf("%s: the next get: %q in %v", way, got, time.Since(began))
+			}
+		})
+	}
 }
 
 // TestVouchersOfALeader: words of a group's leader say nothing of what is READ at another node, where a table has led the key meanwhile.
