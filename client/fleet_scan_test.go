@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -119,7 +120,7 @@ const pagePatience = 2 * time.Second
 func TestFleetScanOfFewKeys(t *testing.T) {
 	onReplicas(t, 4, nil, func(t *testing.T, r *clienttest.Replicas, c *client.Client) {
 		keys := somePairs(r, 2000)
-		entries := uint32(0)
+		var entries atomic.Int64
 		for _, n := range r.Nodes {
 			serve := n.OnRequest
 			n.OnRequest = func(h wire.Header, msg []byte) ([]byte, bool) {
@@ -127,15 +128,15 @@ func TestFleetScanOfFewKeys(t *testing.T) {
 				if h.Type == wire.TypeScan {
 					if hr, err := wire.ParseHeader(out); err == nil && hr.Status == wire.StatusOK {
 						m, _ := wire.ParseScanReply(wire.Body(out))
-						entries += m.Count
+						entries.Add(int64(m.Count))
 					}
 				}
 				return out, ok
 			}
 		}
 		got, err := scanned(t.Context(), c, client.ScanOptions{Limit: 400, KeysOnly: true})
-		if err != nil || !slices.Equal(got, keys[:400]) || entries > 1000 {
-			t.Errorf("%d keys, %v; %d entries came for them", len(got), err, entries)
+		if err != nil || !slices.Equal(got, keys[:400]) || entries.Load() > 1000 {
+			t.Errorf("%d keys, %v; %d entries came for them", len(got), err, entries.Load())
 		}
 	})
 }

@@ -60,6 +60,16 @@ func TestGroupEvents(t *testing.T) {
 	}
 	next := all[0].Next
 	for _, h := range c.hosts {
+		for range 3 { // writes that are no events, up to the end of the base
+			c.do(Op{Kind: OpDelete, Shard: 2, Key: []byte("none")})
+		}
+		c.settle()
+		if p := h.events(0, next); p.Skipped || len(p.Events) != 0 {
+			t.Errorf("store %d: %+v", h.id, p)
+		} else {
+			next = p.Next
+		}
+		h.checkpoint()
 		h.stop()
 		h.start()
 		c.put(0, "after", fmt.Sprint(h.id))

@@ -200,6 +200,16 @@ func (l *Log) resume(c Cursor) (from layout.Version, skipped bool) {
 	return from, false
 }
 
+// Pass notes that the writes up to v are published, the newest of which are no events. In a group cursors go on behind them: a
+// replica that begins anew knows how many writes its base has, and not which of them were events.
+func (l *Log) Pass(v layout.Version) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.numbered && l.end(v) > l.end(l.last) {
+		l.last = v
+	}
+}
+
 // Begin takes in the events of one write, by add for each, until end: whoever looks
 // meanwhile sees none of them or all. There is one writer, which calls in the order
 // of the versions; it holds the log's lock from begin to end.
