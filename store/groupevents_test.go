@@ -7,13 +7,17 @@ import (
 	"time"
 )
 
-// events are those behind a cursor of the group of a shard.
-func (h *host) events(shard uint16, from WatchCursor) WatchPage {
+// events are those behind a cursor of the group of a shard, up to the newest write that is published here.
+func (h *host) events(shard uint16, from WatchCursor) (p WatchPage) {
 	h.c.t.Helper()
-	p, err := WatchGroup(h.Store, shard, WatchRequest{From: from, Values: true, MaxBytes: 1 << 20})
-	if err != nil {
-		h.c.t.Errorf("store %d: %v", h.id, err)
-	}
+	turn := h.groups.of[shard].Load().State().Turn
+	waitFor(h.c.t, "what is published to be noted", func() bool {
+		var err error
+		if p, err = WatchGroup(h.Store, shard, WatchRequest{From: from, Values: true, MaxBytes: 1 << 20}); err != nil {
+			h.c.t.Fatalf("store %d: %v", h.id, err)
+		}
+		return p.Next.Version.Number() >= turn.Newest(shard).Number()
+	})
 	return p
 }
 

@@ -201,7 +201,11 @@ func (m *member) follow(s *Store, g *groupSide, i int) {
 		Patience: s.cfg.groupPatience, Free: s.mem.Slabs.Free, Results: s.dedup, Short: func() { noteShort(s) },
 		Publish: func(writes []*flight.Flight) { s.journal.PublishWrites(writes, s.shards, s.dedup) },
 		Ready:   m.cell.ready, Configured: m.cell.configured,
-		Done: func(writes []*flight.Flight, bytes int64) { g.direct.published(writes, bytes) },
+		Done: func(writes []*flight.Flight, bytes int64) {
+			g.direct.published(writes, bytes)
+			state := m.State()
+			s.Events.pass(m.found.Shards, state.Turn.Newest(0)) // not all writes are in entries: what changed nothing has but its number
+		},
 		Void: func(writes []*flight.Flight, bytes int64) { g.direct.void(writes, bytes) },
 	}, m.found)
 	m.order = pipeline.NewOrderer(m, pipeline.OrderEnv{

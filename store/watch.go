@@ -130,6 +130,13 @@ func (e *Events) begin(group consensus.GroupID, shards []uint16, newest layout.V
 	}
 }
 
+// pass is told of the newest write of a group that is published, when all events up to it are noted.
+func (e *Events) pass(shards []uint16, newest layout.Version) {
+	if log := e.of[shards[0]].Load(); log != nil {
+		log.Pass(newest)
+	}
+}
+
 // restart is told that another state has taken the place of a group's.
 func (e *Events) restart(shards []uint16, newest layout.Version) {
 	if log := e.of[shards[0]].Load(); log != nil {
@@ -180,7 +187,6 @@ func noteEvents(log *events.Log, f *flight.Flight) {
 		}
 	}
 	if last < 0 {
-		log.Pass(f.Version)
 		return
 	}
 	log.Begin()
