@@ -97,8 +97,12 @@ func TestReplicas(t *testing.T) {
 		}
 	}
 	var stores []linear.Store
+	var conns []*Conn
 	for _, host := range clientHosts {
-		stores = append(stores, w.dial(host).Store(), w.dial(host).Store())
+		for range 2 {
+			conns = append(conns, w.dial(host))
+			stores = append(stores, conns[len(conns)-1].Store())
+		}
 	}
 	load := StartLoad(t.Context(), LoadOptions{Name: "replicas-" + w.net.Kind(), Seed: *seedFlag, Stores: stores, Dir: outDir(), Pace: 20 * time.Millisecond, Replicas: true})
 	probe := w.dial("west")
@@ -154,6 +158,14 @@ func TestReplicas(t *testing.T) {
 	}
 	if v.Ops == 0 || v.Ops == v.Refused {
 		t.Errorf("nothing was done: %v", v)
+	}
+	var reads, sends uint64
+	for _, c := range conns {
+		n := c.Counters()
+		reads, sends = reads+n.OneSidedHits+n.OneSidedMisses, sends+n.SendGets
+	}
+	if t.Logf("%d gets of the load were READs, and %d SENDs", reads, sends); reads == 0 {
+		t.Error("no get was a READ: what words promise was not tried")
 	}
 }
 
