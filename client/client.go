@@ -35,7 +35,8 @@
 //     costs the calls for its own keys alone: they fail with ErrUnavailable, those
 //     with many keys with a *PartialError beside what the others have answered.
 //   - Where shards have replicas, calls go to the one that leads, and wait for another
-//     to lead when it falls. A write is still applied once, whichever replicas it meets.
+//     to lead when it falls. A write is still applied once, whichever replicas it meets. A get is
+//     READs as ever, and counts if the memory of a majority says that its node leads (docs/replication.md).
 //
 // # How it is built
 //

@@ -6,9 +6,11 @@
 //	                                 direct.go     the same where memory is mapped: one copy
 //	                         ─▶ bysend.go    the server answers; sendonly.go, where nothing may be READ
 //	Many ─▶ route ─▶ group.go   the lookups of many keys stepped together
+//	replicated keys             words.go: beside the lookup, cells of the group's voters; of many keys vouchers.go
 //
 // An answer counts under one rule: the grant of the lease was loaded before the first READ
-// was posted, and holds after the last completion was handled. A client's call may come here
+// was posted, and holds after the last completion was handled. That of a replicated key counts if the words of a majority
+// vouch for it, too. A client's call may come here
 // with a Query of its own; nothing in it is kept.
 package read
 

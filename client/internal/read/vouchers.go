@@ -11,6 +11,7 @@ import (
 	"github.com/rdmakv/rdmakv/client/internal/peer"
 	"github.com/rdmakv/rdmakv/client/internal/route"
 	"github.com/rdmakv/rdmakv/client/internal/session"
+	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
@@ -121,7 +122,7 @@ func (v *vouchers) join(f *route.Router, key []byte) int {
 		s.Groups.Seek(id)
 		return i
 	}
-	var at [layoutVoters / 2]struct {
+	var at [wire.MaxVoters / 2]struct {
 		s    *session.Session
 		cell layout.Place
 	}

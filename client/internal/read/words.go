@@ -7,6 +7,7 @@ import (
 	"github.com/rdmakv/rdmakv/client/internal/base"
 	"github.com/rdmakv/rdmakv/client/internal/route"
 	"github.com/rdmakv/rdmakv/client/internal/session"
+	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -38,11 +39,8 @@ type words struct {
 	ownIs bool
 	next  int // candidate that is asked next, in the order of route.Led.At
 	n     int // of legs
-	legs  [layoutVoters / 2]leg
+	legs  [wire.MaxVoters / 2]leg
 }
-
-// layoutVoters is how many voters a group has at most.
-const layoutVoters = 15
 
 // A leg is a READ of another voter's cell.
 type leg struct {
