@@ -3,6 +3,7 @@ package peer
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client/internal/base"
@@ -13,7 +14,10 @@ import (
 // of what they ask for. Such a call makes one try here, which is short: it does not wait for a node
 // that is away, nor long for one that says nothing, and who of the others is asked next is the
 // router's to say. The peer goes on connecting meanwhile, as for any call.
-type Replica struct{ c *Peer }
+type Replica struct {
+	c    *Peer
+	mute atomic.Int64 // coarse time until which Silent holds, if nothing is heard
+}
 
 // Silence is how long a try may go without a word of the node before the call goes elsewhere; it is never
 // more than a quarter of Config.Timeout. An election takes less.
@@ -42,6 +46,19 @@ func (r *Replica) Away() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return !k.lost.IsZero() && (k.last != nil || k.lastErr != nil || time.Since(k.lost) > backoffCalls)
+}
+
+// Mute notes that a try has ended without a word of the node.
+func (r *Replica) Mute() { r.mute.Store(r.c.Clock.Coarse() + int64(Silence)) }
+
+// Silent reports whether a try has ended so a moment ago, and nothing was heard of the node since. Whoever leads instead is elected in that time.
+func (r *Replica) Silent() bool {
+	until := r.mute.Load()
+	if until == 0 || r.c.Clock.Coarse() > until {
+		return false
+	}
+	s := r.c.current.Load()
+	return s == nil || s.Heard() <= until-int64(Silence)
 }
 
 // Seek has the peer look for its node as if a call waited, for a while.

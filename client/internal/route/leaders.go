@@ -32,7 +32,8 @@ import (
 //	                     highest one and nobody was told to lead that; so two nodes that
 //	                     name each other are not followed round and round
 //	not believed         a node that names itself, another group, or a node without a replica
-//	not followed         to a node that is away; it is looked for meanwhile (Replica.Seek)
+//	not followed         to a node that is away; it is looked for meanwhile (Replica.Seek). Nor, for a moment, to one that has
+//	                     not answered a call just now, unless in a higher term: who names it has not noticed yet
 
 const (
 	leaderRestFirst = 10 * time.Millisecond
@@ -110,14 +111,20 @@ func (g *group) leads() *peer.Peer {
 	return g.peers[i]
 }
 
-// near is the next replica behind i that is not away; i if there is none.
+// near is the next replica behind i that is not away, and that has answered lately if there is one that has; i if there is none.
 func (g *group) near(i int) int {
+	best := i
 	for n := 1; n < len(g.nodes); n++ {
-		if j := (i + n) % len(g.nodes); !g.peers[j].Replica.Away() {
+		j := (i + n) % len(g.nodes)
+		switch r := &g.peers[j].Replica; {
+		case r.Away():
+		case !r.Silent():
 			return j
+		case best == i:
+			best = j
 		}
 	}
-	return i
+	return best
 }
 
 // leave ends the belief that a node leads, for all calls, and notes the term that was heard of.
@@ -146,9 +153,14 @@ func (g *group) told(by string, said *session.NotLeader) bool {
 		return false
 	}
 	named := slices.Index(g.nodes, said.Leader)
-	if named >= 0 && said.Leader != by && g.peers[named].Replica.Away() {
-		g.peers[named].Replica.Seek()
-		named = -1
+	if named >= 0 && said.Leader != by {
+		switch r := &g.peers[named].Replica; {
+		case r.Away():
+			r.Seek()
+			named = -1
+		case r.Silent() && said.Term <= g.seat.Load().term: // the others have not noticed yet
+			named = -1
+		}
 	}
 	for {
 		h := g.seat.Load()
@@ -214,6 +226,9 @@ func (g *group) heed(ctx context.Context, p *peer.Peer, err error) step {
 		// That the caller has little time, or waited here, tells nothing of a node that has answered lately.
 		ours := ctx.Err() != nil || errors.Is(err, ErrPutOff)
 		if s := p.Current(); !ours || s == nil || s.Quiet() > peer.Silence {
+			if base.TimeOver(err) {
+				p.Replica.Mute()
+			}
 			g.leave(p.Node, 0)
 		}
 		return stepRest

@@ -288,6 +288,66 @@ func TestAwayIsNotFollowed(t *testing.T) {
 	})
 }
 
+// TestSilentIsNotFollowed: a node that has said nothing to a call is not gone back to for a moment, though others name it, because they have not
+// noticed yet; unless they name it in a higher term. After that, or when it says something, it is.
+func TestSilentIsNotFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBeliever(t, 3, 1)
+		dialed, err := Dial(world.With(t.Context(), world.World{Heap: true}), b.Router.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Router.Close()
+		b.Router = dialed
+		defer dialed.Close()
+		at := b.At("k")
+		p0, err := b.Router.Peer(at[0].ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hear := func() {
+			l := p0.Begin(t.Context())
+			s, err := p0.Session(&l)
+			if err == nil {
+				_, err = s.FetchNews(&l)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		hear()
+		time.Sleep(time.Second)
+		silence := func() {
+			b.seat("k").seat.Store(&leader{node: at[0].ID, term: 6, told: true})
+			b.table.Load().heed(t.Context(), p0, []byte("k"), base.ErrLate)
+		}
+		silence()
+		b.is("it was silent", "k", at[1].ID)
+		if next := b.says(at[1].ID, "k", at[0].ID, 6); next != stepRest {
+			t.Errorf("step %d", next)
+		}
+		b.is("it is named by the next one", "k", at[2].ID)
+		b.says(at[2].ID, "k", at[0].ID, 6)
+		b.is("by both: the call goes on among those that answer", "k", at[1].ID)
+		b.says(at[1].ID, "k", at[0].ID, 7)
+		b.is("it leads a higher term", "k", at[0].ID)
+		silence()
+		time.Sleep(peer.Silence + 300*time.Millisecond)
+		b.says(at[1].ID, "k", at[0].ID, 6)
+		b.is("after a while", "k", at[0].ID)
+		silence()
+		time.Sleep(200 * time.Millisecond)
+		hear()
+		b.says(at[1].ID, "k", at[0].ID, 6)
+		b.is("it was heard", "k", at[0].ID)
+		// One that was lost, or refused, was not silent.
+		b.seat("k").seat.Store(&leader{node: at[0].ID, term: 6, told: true})
+		b.table.Load().heed(t.Context(), p0, []byte("k"), base.ErrLost)
+		b.says(at[1].ID, "k", at[0].ID, 6)
+		b.is("it was lost for a moment", "k", at[0].ID)
+	})
+}
+
 // TestSeekRests: however many calls look for a node, it is not asked for a connection more often than by
 // calls that wait.
 func TestSeekRests(t *testing.T) {

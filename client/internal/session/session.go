@@ -397,6 +397,9 @@ func (l *link) Mapped() bool { return l.direct != nil }
 // Quiet is how long the server has answered no request, Pings aside.
 func (l *link) Quiet() time.Duration { return time.Duration(l.clock.Coarse() - l.answered.Load()) }
 
+// Heard is when the last message of the server came, on the coarse clock.
+func (l *link) Heard() int64 { return l.heard.Load() }
+
 // View is the view in force.
 func (l *sight) View() *View { return l.view.Load() }
 
