@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/binary"
 	"testing"
 	"time"
 
@@ -63,8 +64,11 @@ func (h *host) cellOf(g consensus.GroupID) (layout.Cell, Sight) {
 	if !ok {
 		h.c.t.Fatalf("store %d tells of no cell of group %d", h.id, g)
 	}
-	region := h.store().mem.Table
-	c, err := layout.ParseCell(region.Root()[sight.Cell.Byte():])
+	var b [layout.CellRead]byte // word by word, as whoever READs it gets it
+	for i := 0; i < len(b); i += 8 {
+		binary.LittleEndian.PutUint64(b[i:], layout.LoadWord(h.store().mem.Table.Root(), int(sight.Cell.Byte())+i))
+	}
+	c, err := layout.ParseCell(b[:])
 	if err != nil {
 		h.c.t.Fatal(err)
 	}
