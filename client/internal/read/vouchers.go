@@ -269,8 +269,8 @@ func manyLed(ctx context.Context, f *route.Router, c *peer.Peer, keys [][]byte, 
 			if part, learned = groupOn(c, v, &within, s, keys, results, part); learned { // a newer view: once more
 				part, _ = groupOn(c, v, &within, s, keys, results, part)
 			}
-			if err = within.Ctx.Err(); ctx.Err() == nil && err != nil && len(part) > 0 {
-				c.Settle(&p, s)
+			if len(part) > 0 { // else the node has answered, however late
+				err = within.Ctx.Err()
 			}
 			cancel()
 		} else if err == nil && s.Words {

@@ -217,18 +217,24 @@ func TestSeatsOverMaps(t *testing.T) {
 	})
 }
 
+// connect has a router in place of the believer's that reaches the nodes.
+func (b *believer) connect() *Router {
+	b.t.Helper()
+	dialed, err := Dial(world.With(b.t.Context(), world.World{Heap: true}), b.Router.cfg)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.Router.Close()
+	b.Router = dialed
+	return dialed
+}
+
 // TestAwayIsNotFollowed: no call is led to a node that cannot be reached while there is another, not even
 // if it is named; it is looked for, and followed when it is back.
 func TestAwayIsNotFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBeliever(t, 3, 1)
-		dialed, err := Dial(world.With(t.Context(), world.World{Heap: true}), b.Router.cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.Router.Close()
-		b.Router = dialed
-		defer dialed.Close()
+		defer b.connect().Close()
 		at := b.At("k")
 		connect := func(n *clienttest.Node) *peer.Peer {
 			p, err := b.Router.Peer(n.ID)
@@ -293,13 +299,7 @@ func TestAwayIsNotFollowed(t *testing.T) {
 func TestSilentIsNotFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBeliever(t, 3, 1)
-		dialed, err := Dial(world.With(t.Context(), world.World{Heap: true}), b.Router.cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.Router.Close()
-		b.Router = dialed
-		defer dialed.Close()
+		defer b.connect().Close()
 		at := b.At("k")
 		p0, err := b.Router.Peer(at[0].ID)
 		if err != nil {

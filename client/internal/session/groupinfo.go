@@ -53,21 +53,27 @@ func (g *Groups) Of(group uint32) *GroupInfo {
 // Seek has the server asked for a group, unless that was done a moment ago. It does not wait.
 func (g *Groups) Seek(group uint32) {
 	s := g.s
-	now := s.Clock.Coarse()
+	if g.want(group, s.Clock.Coarse()) {
+		s.Owner.Go(g.ask) // no lock is held
+	}
+}
+
+// want notes that a group is to be asked for, and reports whether somebody has to begin.
+func (g *Groups) want(group uint32, now int64) (begin bool) {
+	s := g.s
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if at, ok := g.asked[group]; ok && now-at < int64(groupInfoRest) || !s.Words || s.IsDown() {
-		return
+		return false
 	}
 	if g.asked == nil {
 		g.asked, g.wanted = map[uint32]int64{}, map[uint32]bool{}
 	}
 	g.asked[group] = now
 	g.wanted[group] = true
-	if !g.asking {
-		g.asking = true
-		s.Owner.Go(g.ask)
-	}
+	begin = !g.asking
+	g.asking = true
+	return begin
 }
 
 // Forget drops what is known of a group, if it is i, and has it asked for.

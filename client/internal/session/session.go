@@ -15,7 +15,8 @@
 // last completion, whether what was READ may be believed.
 //
 // Lock order: the mutex of overdue before life.mu. All other locks are leaves: outbox.mu
-// (let go of while posting), requests.mu, Lease.mu, ServerTime.mu, replaced.mu, Touches.mu.
+// (let go of while posting), requests.mu, Lease.mu, ServerTime.mu, replaced.mu, Touches.mu,
+// Groups.mu.
 // No method of Owner is called with one of them held.
 package session
 
