@@ -20,8 +20,8 @@ type Replica struct {
 }
 
 // Silence is how long a try may go without a word of the node before the call goes elsewhere; it is never
-// more than a quarter of Config.Timeout. An election takes less.
-const Silence = 500 * time.Millisecond
+// more than a quarter of Config.Timeout. Half of the elections are over by then, and a call asks again after a rest.
+const Silence = 300 * time.Millisecond
 
 // Hurry bounds a try: by patience, and by Silence if that is more.
 func (r *Replica) Hurry(l *base.Limit, patience time.Duration) {

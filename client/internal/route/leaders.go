@@ -258,7 +258,7 @@ func (r *Reroute) onward(ctx context.Context, timeout time.Duration, next step, 
 	ctx = r.bound(ctx, timeout)
 	r.led = true
 	if silent { // the leader may be slow: it has more time when it is asked again
-		r.patience = 2 * max(r.patience, min(peer.Silence, timeout/4))
+		r.patience = 4 * max(r.patience, min(peer.Silence, timeout/4))
 	}
 	if next == stepLed && r.followed < maxReroutes {
 		r.followed++
