@@ -429,11 +429,13 @@ func changeAtTheEnd(w *World) {
 	for _, o := range w.others(lead.node.name) {
 		w.net.cut(o.name, lead.node.name, true) // it hears of nobody that they have the entry
 	}
+	lead.node.hang(true) // so that its end takes a while
 	got := make(chan error, 1)
 	go func() {
 		got <- w.change(func(c *consensus.Config) { c.Learners = append(c.Learners, consensus.Member{ID: 4, Node: "n4"}) })
 	}()
 	time.Sleep(20 * time.Millisecond)
+	time.AfterFunc(5*time.Millisecond, func() { lead.node.hang(false) })
 	lead.node.crash(1, false)
 	if err := <-got; !errors.Is(err, consensus.ErrUnknown) {
 		w.errorf("a change that is under way when its leader ends: %v", err)
