@@ -49,6 +49,7 @@ func (r *Replica) forget() {
 func (r *Replica) Installed(s entry.State) {
 	r.mu.Lock()
 	r.state, r.configs = s, nil
+	r.checks.overtaken(s.Applied)
 	r.mu.Unlock()
 	r.c.Configured(s.Config)
 }
@@ -60,6 +61,7 @@ func (r *Replica) End(why error) {
 	defer r.work.Unlock()
 	r.mu.Lock()
 	r.role, r.leader = follows, 0
+	r.checks.lost(why)
 	flew, waited, bytes := r.drain()
 	r.mu.Unlock()
 	writes := append(flew, waited...)

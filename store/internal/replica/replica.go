@@ -49,6 +49,9 @@ type Config struct {
 	// Configured is told of the configuration in force here: of one that an entry has made before Apply returns (R12), and of that of a state that
 	// was installed.
 	Configured func(consensus.Config)
+	// Check is told of a check that is applied, and that Due goes to from now on: whoever is told calls CheckStands when the base is there, and
+	// CheckOver in any case. It waits for nothing. nil: the replica has no base that could be compared.
+	Check func(index uint64)
 	// Done is told of writes that were published. Those with a Done are answered by it; bytes is what
 	// they were admitted with.
 	Done func(writes []*flight.Flight, bytes int64)
@@ -116,6 +119,8 @@ type Replica struct {
 
 	state   entry.State        // that is published
 	configs []consensus.Config // applied, and not known to be in the base
+
+	checks checks
 
 	wake chan struct{} // capacity 1
 
@@ -228,6 +233,7 @@ func (r *Replica) Leads(term uint64) {
 	defer r.mu.Unlock()
 	r.falls()
 	r.role, r.term, r.asked, r.heard = stands, term, false, term
+	r.checks.lost(r.notLeader())
 	r.signal()
 }
 
@@ -238,6 +244,7 @@ func (r *Replica) Follows(term uint64, leader consensus.ReplicaID) {
 	defer r.mu.Unlock()
 	r.falls()
 	r.role, r.leader, r.heard, r.cut = follows, leader, term, nil
+	r.checks.lost(r.notLeader())
 }
 
 // falls notes that the replica is about to order no more, if it does, and has Run look at what is under way. Caller holds mu.
