@@ -48,6 +48,9 @@ const (
 	CheckFailed  = replica.CheckFailed // GroupCheck.Err says why
 )
 
+// ErrOvertaken: the replica has got another one's state, which is behind the check.
+var ErrOvertaken = replica.ErrOvertaken
+
 // CheckGroup has all replicas of a group compute a digest of what they have at one place of the group's log, and returns the index of that
 // place. This store must lead the group. CheckOf says what the digest is, here and at the other stores. It returns when the entry is
 // applied here, which takes a majority; ctx bounds that. Safe for concurrent use; one check at a time is under way in a group.
