@@ -182,8 +182,8 @@ func (g *groupSide) cells() int {
 
 // follow makes the replica, behind what was found; it is the i-th of the store.
 func (m *member) follow(s *Store, g *groupSide, i int) {
-	m.cell.open(s.mem.Table, i, g.cells(), &m.found.Config)
 	m.checks = make(chan uint64, 1)
+	m.cell.open(s.mem.Table, i, g.cells(), &m.found.Config)
 	m.Replica = replica.New(replica.Config{
 		Group: m.group, Stream: groupStream(m.group), Life: max(1, rand.Uint64()), Shards: s.shards, Mine: m.found.Shards, Seed: s.mem.Seed,
 		MostEntry: s.cfg.groupEntry,

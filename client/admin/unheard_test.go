@@ -45,7 +45,7 @@ func TestUnheardAdmin(t *testing.T) {
 		}{
 			{wire.AdminRevoke, "bob", true}, {wire.AdminAllow, "bob", true}, {wire.AdminRotate, "start", true}, {wire.AdminGossipKeys, "use 0123456789abcdef", true},
 			{wire.AdminRotate, "status", false}, {wire.AdminGossipKeys, "list", false},
-			{wire.AdminStatus, "", false}, {wire.AdminTenants, "", false}, {wire.AdminLimits, "", false},
+			{wire.AdminStatus, "", false}, {wire.AdminTenants, "", false}, {wire.AdminLimits, "", false}, {wire.AdminCheck, "put 1", false},
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			_, err := admin.Of(c).Do(ctx, "n1", op.op, op.name)

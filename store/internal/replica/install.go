@@ -48,8 +48,8 @@ func (r *Replica) forget() {
 // Installed says that the store has a state, which was another replica's.
 func (r *Replica) Installed(s entry.State) {
 	r.mu.Lock()
-	r.state, r.configs = s, nil
 	r.checks.overtaken(s.Applied)
+	r.state, r.configs = s, nil
 	r.mu.Unlock()
 	r.c.Configured(s.Config)
 }
