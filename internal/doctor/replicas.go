@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,6 +27,35 @@ type groupHealth struct {
 
 // spare is how many more nodes of the group may be lost: below 0 it has no majority.
 func (g *groupHealth) spare() int { return len(g.up) - (g.voters/2 + 1) }
+
+// replicas asks a node of a cluster with replicas for its groups.
+func (e *peerExam) replicas(ctx context.Context, p Peer, addr string, info *admin.ClusterInfo) {
+	r, ok := p.(Replicating)
+	if !ok || info.Founders == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.Patience)
+	defer cancel()
+	told, err := r.Groups(ctx)
+	if err != nil {
+		e.skip("groups of", addr, "it does not tell of them: %v", err)
+		e.mute = append(e.mute, addr)
+		return
+	}
+	e.founders, e.told[info.Teller] = info.Founders, told
+}
+
+// groups judges what the nodes have told of their groups. Where one that was reached has not, as to a tenant without the admin right, what
+// the others say is not enough: it may lead.
+func (e *peerExam) groups() {
+	switch {
+	case e.founders == nil:
+	case len(e.mute) > 0:
+		e.skip("groups", "", "%d nodes do not tell of their groups: with the main secret, or a tenant with the right admin", len(e.mute))
+	default:
+		e.report.Add(Groups(admin.GroupsOf(e.founders, e.told))...)
+	}
+}
 
 // takesPart says whether a replica does: by its leader, who hears of it, or by itself where no leader was heard.
 func takesPart(g *admin.Group, p *admin.Replica) bool {

@@ -1,12 +1,15 @@
 package doctor
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/rdmakv/rdmakv/client/admin"
+	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
 // sound is a group of five voters whose leader was heard, as is everybody.
@@ -89,6 +92,71 @@ func TestGroups(t *testing.T) {
 	for _, s := range Groups(many) {
 		if len(s.Text) > 200 || s.Level == Fail && !strings.Contains(s.Text, fmt.Sprint("40 groups (1, 2, 3")) {
 			t.Errorf("of many groups: %q", s.Text)
+		}
+	}
+}
+
+// A replicatingPeer is a node that tells of its groups.
+type replicatingPeer struct {
+	clusteredPeer
+	says []admin.GroupStatus
+	err  error
+}
+
+func (p replicatingPeer) Groups(context.Context) ([]admin.GroupStatus, error) { return p.says, p.err }
+
+// TestReplicasOfPeers: what the nodes of a cluster tell is put together: a node that is away costs no more than itself, two cost the majority, and where
+// one does not tell nothing is judged.
+func TestReplicasOfPeers(t *testing.T) {
+	names, addrs := []string{"kv1", "kv2", "kv3"}, []string{"10.0.0.2:7400", "10.0.0.3:7400", "10.0.0.4:7400"}
+	founder := admin.Group{ID: 7, Shards: []uint16{0}}
+	var nodes []admin.ClusterNode
+	for i, name := range names {
+		founder.Replicas = append(founder.Replicas, admin.Replica{ID: uint64(i + 1), Node: name, Votes: true})
+		nodes = append(nodes, admin.ClusterNode{ID: name, Weight: 1, Endpoints: []admin.Endpoint{{Fabric: "verbs", Addr: addrs[i]}}})
+	}
+	for _, c := range []struct {
+		name   string
+		away   []string
+		denied string
+		codes  []string // about groups
+		says   string
+	}{
+		{"all are there", nil, "", nil, "each of 1 groups has a majority of replicas that take part; one more node may be lost"},
+		{"one is away", []string{"kv3"}, "", []string{CodeReplicaAway, CodeNoSpare}, "the loss of one more node stops group 7"},
+		{"two are away", []string{"kv2", "kv3"}, "", []string{CodeReplicaAway, CodeReplicaAway, CodeNoMajority, CodeNoLeader}, "group 7 has no majority"},
+		{"one does not tell", nil, "kv2", nil, "1 nodes do not tell of their groups"},
+	} {
+		r := newRig(t)
+		r.host.Dial = func(_ context.Context, addr string) (Peer, error) {
+			i := slices.Index(addrs, addr)
+			if i < 0 || slices.Contains(c.away, names[i]) {
+				return nil, errors.New("gone")
+			}
+			st := admin.GroupStatus{ID: 7, Replica: uint64(i + 1), State: "follows", Leader: "kv1", Term: 2, Shards: []uint16{0}}
+			if i == 0 && len(c.away) < 2 {
+				st.State = "leads"
+			} else if len(c.away) == 2 {
+				st.Leader = ""
+			}
+			for j, name := range names {
+				st.Replicas = append(st.Replicas, wire.ReplicaStatus{ID: uint64(j + 1), Node: name, Votes: true, Active: i == 0 && !slices.Contains(c.away, name)})
+			}
+			p := replicatingPeer{clusteredPeer{&fakePeer{now: r.peer.now, mtu: 4096}, admin.ClusterInfo{Clustered: true, Teller: names[i], Nodes: nodes, Founders: []admin.Group{founder}}}, []admin.GroupStatus{st}, nil}
+			if names[i] == c.denied {
+				p.says, p.err = nil, errors.New("denied")
+			}
+			return p, nil
+		}
+		report, _, _ := r.run()
+		var codes []string
+		for _, s := range report.Steps {
+			if strings.HasPrefix(s.Code, "group-") || strings.HasPrefix(s.Code, "replica-") || s.Code == CodeNoSpare {
+				codes = append(codes, s.Code)
+			}
+		}
+		if !slices.Equal(codes, c.codes) || !strings.Contains(report.Text(), c.says) {
+			t.Errorf("%s: %q, want %q and %q\n%s", c.name, codes, c.codes, c.says, report.Text())
 		}
 	}
 }

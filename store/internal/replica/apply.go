@@ -119,8 +119,8 @@ func (r *Replica) apply(e *consensus.Entry, turn *entry.Turn) (tell func(), err 
 		return func() { r.begin(e, &p, next) }, nil
 	case p.Kind == entry.Check:
 		id, index := p.ID, e.Index
-		r.checkBegins(index) // before it is published: from then on rounds may take it in
-		return func() { r.checkApplied(id, index) }, nil
+		checkBegins(r, index) // before it is published: from then on rounds may take it in
+		return func() { checkApplied(r, id, index) }, nil
 	}
 	for i := range p.Writes {
 		if w := &p.Writes[i]; !r.mine[w.Shard] {

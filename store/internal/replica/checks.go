@@ -149,7 +149,7 @@ func (r *Replica) CheckOver(index uint64, d Digest, err error) {
 }
 
 // checkBegins notes a check whose entry is about to be published.
-func (r *Replica) checkBegins(index uint64) {
+func checkBegins(r *Replica, index uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k, c := &r.checks, Check{Index: index, State: CheckWaits}
@@ -169,7 +169,7 @@ func (r *Replica) checkBegins(index uint64) {
 }
 
 // checkApplied tells of a check whose entry is published.
-func (r *Replica) checkApplied(id, index uint64) {
+func checkApplied(r *Replica, id, index uint64) {
 	r.mu.Lock()
 	if r.checks.id == id {
 		r.checks.answer <- checkAnswer{index: index}
