@@ -87,13 +87,12 @@ func (g *groupSide) memberOf(s *Store, id consensus.GroupID) (*member, error) {
 	if g.ctx.Err() != nil {
 		return nil, s.fence.Or(ErrClosed)
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	i := slices.IndexFunc(g.members, func(m *member) bool { return m.group == id })
+	list := g.list()
+	i := slices.IndexFunc(list, func(m *member) bool { return m.group == id })
 	if i < 0 {
 		return nil, fmt.Errorf("%w: group %d", consensus.ErrNoGroup, id)
 	}
-	return g.members[i], nil
+	return list[i], nil
 }
 
 // checkBegins hands a check to runChecks. It is called like Apply.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -15,8 +16,24 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 )
 
-// check has a group compared, and returns what each store that runs has come to.
+// check has a group compared, and returns what each store that runs has come to. One that has got a state behind the entry does not know of the
+// check, so another one is put, as kvclient does.
 func (c *cluster) check(id consensus.GroupID, shard uint16) (index uint64, of [3]GroupCheck) {
+	c.t.Helper()
+	for deadline := time.Now().Add(testPatience); ; {
+		index = c.putCheck(id, shard)
+		of = c.checked(id, index)
+		again := slices.ContainsFunc(of[:], func(o GroupCheck) bool {
+			return o.Index != 0 && o.State == CheckUnknown || errors.Is(o.Err, ErrOvertaken) || errors.Is(o.Err, ErrOverloaded)
+		})
+		if !again || time.Now().After(deadline) {
+			return index, of
+		}
+	}
+}
+
+// putCheck has the leader of a group put a check, whoever that is.
+func (c *cluster) putCheck(id consensus.GroupID, shard uint16) (index uint64) {
 	c.t.Helper()
 	waitFor(c.t, "a leader that takes a check", func() bool {
 		h := c.leader(shard)
@@ -32,7 +49,7 @@ func (c *cluster) check(id consensus.GroupID, shard uint16) (index uint64, of [3
 		}
 		return err == nil
 	})
-	return index, c.checked(id, index)
+	return index
 }
 
 // checked waits until each store that runs is through with a check.
@@ -315,7 +332,7 @@ func TestGroupCheckEndsWithItsStore(t *testing.T) {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), testPatience)
 			defer cancel()
-			if _, err := CheckGroup(ctx, h.Store, single); err != nil && !errors.Is(err, ErrNotLeader) && !errors.Is(err, ErrClosed) {
+			if _, err := CheckGroup(ctx, h.Store, single); err != nil && !errors.Is(err, ErrNotLeader) && !errors.Is(err, ErrClosed) && !errors.Is(err, ErrOverloaded) {
 				t.Errorf("a check of a store that is closed: %v", err)
 			}
 		})

@@ -79,6 +79,8 @@ type groupSide struct {
 
 	reading chan struct{} // capacity 1: a base is read for a check
 
+	sent, received atomic.Uint64 // snapshots
+
 	mu      sync.Mutex // held while a group is added
 	members []*member
 	closed  bool

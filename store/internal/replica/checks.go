@@ -3,7 +3,6 @@ package replica
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 
@@ -58,10 +57,19 @@ type Check struct {
 
 var (
 	// ErrChecking: a check of the group is under way. Ask again when it is over.
-	ErrChecking = fmt.Errorf("%w: a check of the group is under way: ask again when it is over", base.ErrOverloaded)
+	ErrChecking error = checkingError{}
 	// ErrOvertaken: the replica has got another one's state, which is behind the check.
 	ErrOvertaken = errors.New("replica: another replica's state has taken the place of what was to be checked: check again")
 )
+
+// A checkingError is a base.ErrOverloaded that says of what there is too much.
+type checkingError struct{}
+
+func (checkingError) Error() string {
+	return "replica: a check of the group is under way: ask again when it is over"
+}
+
+func (checkingError) Is(target error) bool { return target == base.ErrOverloaded }
 
 // checks are those of a replica. The lock is the replica's.
 type checks struct {
@@ -143,6 +151,7 @@ func (r *Replica) CheckOver(index uint64, d Digest, err error) {
 	if c.State == CheckWaits {
 		r.checks.hold = 0
 	}
+	r.counts.checked(err)
 	if c.State, c.Digest = CheckDone, d; err != nil {
 		c.State, c.Digest, c.Err = CheckFailed, Digest{}, err
 	}

@@ -245,3 +245,44 @@ func TestCheckWithoutABase(t *testing.T) {
 		t.Errorf("%+v, due up to %d", got, n.due())
 	}
 }
+
+// TestCounts: a replica counts its elections, terms that it hears of, once each, what it proposes, and how checks end.
+func TestCounts(t *testing.T) {
+	g := newGroup(t, 2)
+	for _, n := range g.nodes {
+		n.toldChecks()
+	}
+	g.lead(0)
+	g.lead(1)
+	g.lead(0)
+	lead, other := g.nodes[0], g.nodes[1]
+	lead.Follows(g.term, 1) // a term that it knows
+	lead.Leads(g.term)
+	if got := CountsOf(other); got != (Counts{Elected: 1, Terms: 2}) {
+		t.Errorf("elected once, and deposed by a later term: %+v", got)
+	}
+	if got := CountsOf(lead); got.Elected != 3 || got.Terms != 3 || got.Entries != 0 {
+		t.Errorf("elected in three calls, in two terms, and deposed in one: %+v", got)
+	}
+	g.settle()
+	before, bytes := len(g.log), 0
+	for i := range 3 {
+		if _, err := lead.ask(base.Op{Key: []byte("k"), Value: make([]byte, 100*i)}); err != nil {
+			t.Fatal(err)
+		}
+		g.settle()
+	}
+	for _, e := range g.log[before:] {
+		bytes += len(e.data)
+	}
+	index := g.asks(lead)
+	lead.CheckOver(index, Digest{}, nil)
+	other.CheckOver(index, Digest{}, errors.New("damaged"))
+	other.CheckOver(index, Digest{}, nil)
+	if got := CountsOf(lead); got.Entries != 3 || got.Bytes != uint64(bytes) || got.Checks != 1 || got.Failed != 0 {
+		t.Errorf("%+v, of 3 entries with %d bytes, and a check", got, bytes)
+	}
+	if got := CountsOf(other); got.Entries != 0 || got.Checks != 0 || got.Failed != 1 {
+		t.Errorf("of one that follows: %+v", got)
+	}
+}

@@ -90,6 +90,8 @@ func (r *Replica) proposed(term uint64, what entry.Kind) {
 	case what == entry.Check:
 		r.checks.sent = true
 	default:
+		r.counts.Entries++
+		r.counts.Bytes += uint64(len(r.cut))
 		r.cut = nil
 	}
 }

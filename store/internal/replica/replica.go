@@ -121,6 +121,7 @@ type Replica struct {
 	configs []consensus.Config // applied, and not known to be in the base
 
 	checks checks
+	counts Counts
 
 	wake chan struct{} // capacity 1
 
@@ -232,6 +233,8 @@ func (r *Replica) Leads(term uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.falls()
+	r.counts.hears(r.heard, term)
+	r.counts.Elected++
 	r.role, r.term, r.asked, r.heard = stands, term, false, term
 	r.checks.lost(r.notLeader())
 	r.signal()
@@ -243,6 +246,7 @@ func (r *Replica) Follows(term uint64, leader consensus.ReplicaID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.falls()
+	r.counts.hears(r.heard, term)
 	r.role, r.leader, r.heard, r.cut = follows, leader, term, nil
 	r.checks.lost(r.notLeader())
 }
