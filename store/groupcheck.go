@@ -95,6 +95,18 @@ func (g *groupSide) memberOf(s *Store, id consensus.GroupID) (*member, error) {
 	return list[i], nil
 }
 
+// list is the replicas that are there now. It waits for none that is being added, which may take long.
+func (g *groupSide) list() (list []*member) {
+	seen := make(map[*member]bool)
+	for i := range g.of {
+		if m := g.of[i].Load(); m != nil && !seen[m] {
+			seen[m] = true
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
 // checkBegins hands a check to runChecks. It is called like Apply.
 func (m *member) checkBegins(index uint64) {
 	select {

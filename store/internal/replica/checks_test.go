@@ -258,10 +258,10 @@ func TestCounts(t *testing.T) {
 	lead, other := g.nodes[0], g.nodes[1]
 	lead.Follows(g.term, 1) // a term that it knows
 	lead.Leads(g.term)
-	if got := CountsOf(other); got != (Counts{Elected: 1, Terms: 2}) {
+	if got := CountsOf(other.Replica); got != (Counts{Elected: 1, Terms: 2}) {
 		t.Errorf("elected once, and deposed by a later term: %+v", got)
 	}
-	if got := CountsOf(lead); got.Elected != 3 || got.Terms != 3 || got.Entries != 0 {
+	if got := CountsOf(lead.Replica); got.Elected != 3 || got.Terms != 3 || got.Entries != 0 {
 		t.Errorf("elected in three calls, in two terms, and deposed in one: %+v", got)
 	}
 	g.settle()
@@ -279,10 +279,10 @@ func TestCounts(t *testing.T) {
 	lead.CheckOver(index, Digest{}, nil)
 	other.CheckOver(index, Digest{}, errors.New("damaged"))
 	other.CheckOver(index, Digest{}, nil)
-	if got := CountsOf(lead); got.Entries != 3 || got.Bytes != uint64(bytes) || got.Checks != 1 || got.Failed != 0 {
+	if got := CountsOf(lead.Replica); got.Entries != 3 || got.Bytes != uint64(bytes) || got.Checks != 1 || got.Failed != 0 {
 		t.Errorf("%+v, of 3 entries with %d bytes, and a check", got, bytes)
 	}
-	if got := CountsOf(other); got.Entries != 0 || got.Checks != 0 || got.Failed != 1 {
+	if got := CountsOf(other.Replica); got.Entries != 0 || got.Checks != 0 || got.Failed != 1 {
 		t.Errorf("of one that follows: %+v", got)
 	}
 }
