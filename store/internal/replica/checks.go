@@ -225,6 +225,15 @@ func (k *checks) lost(why error) {
 	}
 }
 
+// end ends what is under way, because the replica was stopped: nobody looks at the base any more, and the last checkpoint is to go to its end.
+func (k *checks) end(why error) {
+	k.lost(why)
+	if c := k.at(k.hold); c != nil {
+		c.State, c.Err = CheckFailed, why
+	}
+	k.hold = 0
+}
+
 // overtaken ends the check that waits for the base to be at a place that it has been led past.
 func (k *checks) overtaken(applied uint64) {
 	if k.hold == 0 || k.hold > applied {

@@ -175,6 +175,26 @@ func TestCheckIsOvertaken(t *testing.T) {
 	}
 }
 
+// TestCheckEndsWithItsReplica: a replica that was stopped holds no checkpoint.
+func TestCheckEndsWithItsReplica(t *testing.T) {
+	g := newGroup(t, 1)
+	n := g.nodes[0]
+	n.toldChecks()
+	g.lead(0)
+	index := g.asks(n)
+	if _, err := n.ask(base.Op{Key: []byte("k"), Value: []byte("v")}); err != nil {
+		t.Fatal(err)
+	}
+	g.settle()
+	if n.due() != index {
+		t.Fatalf("rounds may go to entry %d, the check is at %d", n.due(), index)
+	}
+	n.End(base.ErrClosed)
+	if got := n.CheckAt(index); got.State != CheckFailed || got.Err != base.ErrClosed || n.due() != n.State().Applied {
+		t.Errorf("%+v, due up to %d of %d", got, n.due(), n.State().Applied)
+	}
+}
+
 // TestCheckOfWhoDoesNotLead: a check ends with an error when the replica leads no more, is stopped, or ctx ends; and the entry of one that was given
 // up does no harm.
 func TestCheckOfWhoDoesNotLead(t *testing.T) {

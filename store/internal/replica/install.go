@@ -61,7 +61,7 @@ func (r *Replica) End(why error) {
 	defer r.work.Unlock()
 	r.mu.Lock()
 	r.role, r.leader = follows, 0
-	r.checks.lost(why)
+	r.checks.end(why)
 	flew, waited, bytes := r.drain()
 	r.mu.Unlock()
 	writes := append(flew, waited...)
