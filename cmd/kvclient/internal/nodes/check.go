@@ -45,9 +45,9 @@ that gossip tells of a node are those of a session with it.
 
 In a cluster with replicas each group has a leader and a majority, and its replicas
 are compared: all compute a digest of what they have on disk at one place of the
-group's log, beside all else, at most 128 MiB a second. A replica that has not come
-to it within --wait is a warning; one that differs is a failure, and -o json has the
-digests. --compare=false leaves that out.
+group's log, beside all else, at most 128 MiB a second and half of a processor. A
+replica that has not come to it within --wait is a warning; one that differs is a
+failure, and -o json has the digests. --compare=false leaves that out.
 
 Output and exit codes are those of doctor: 0 if nothing failed, else 1.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
