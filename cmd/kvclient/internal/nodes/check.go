@@ -59,10 +59,7 @@ Output and exit codes are those of doctor: 0 if nothing failed, else 1.`,
 				report := checkReport{Report: checkCluster(st)}
 				checkTables(cmd.Context(), st, report.Report)
 				if compare {
-					report.Groups = compareGroups(cmd.Context(), st.Groups, asking(st), wait)
-				}
-				for i := range report.Groups {
-					(checker{report.Report}).compared(&report.Groups[i])
+					report.Groups = checker{report.Report}.compare(cmd.Context(), st, asking(st), wait)
 				}
 				if err := cmd.Context().Err(); err != nil {
 					return err // what was not asked says nothing
@@ -333,15 +330,21 @@ func (c *conflict) text() string {
 	return fmt.Sprintf("two processes are this node, at %s; the second began later and is to stand down (last seen %s); told by %s", addrs, c.Last.UTC().Format(time.RFC3339), by)
 }
 
-// versions: different releases are no fault, because a rolling upgrade looks like that; one
-// that was not finished is worth a warning.
-func (k checker) versions(st *statusReport) {
+// versions are the nodes that have answered, by release.
+func (r *statusReport) versions() map[string][]string {
 	by := make(map[string][]string)
-	for i := range st.Nodes {
-		if n := &st.Nodes[i]; n.Status != nil {
+	for i := range r.Nodes {
+		if n := &r.Nodes[i]; n.Status != nil {
 			by[n.Status.Version] = append(by[n.Status.Version], n.ID)
 		}
 	}
+	return by
+}
+
+// versions: different releases are no fault, because a rolling upgrade looks like that; one
+// that was not finished is worth a warning.
+func (k checker) versions(st *statusReport) {
+	by := st.versions()
 	// Nodes that do not answer do not count: "all" are those that do.
 	switch versions := slices.Sorted(maps.Keys(by)); len(versions) {
 	case 0:
