@@ -229,7 +229,7 @@ type Peer struct {
 	Learner  bool
 	Match    uint64 // the index up to which it has the leader's entries, durably
 	Snapshot bool   // it is being sent a snapshot
-	Active   bool   // it was heard of within an election timeout
+	Active   bool   // it was heard of within an election timeout and two heartbeats
 }
 
 // MaxEntry bounds an entry, in bytes.

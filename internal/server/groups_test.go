@@ -505,6 +505,39 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
+// TestPortsOpenInHandOver: a node that hands its groups over takes connections of others meanwhile, because who is to take over may have to open its
+// way to it first, without which it cannot say that it has all entries. Clients are told to go elsewhere.
+func TestPortsOpenInHandOver(t *testing.T) {
+	for try := 0; ; try++ {
+		r := startReplicas(t)
+		lead := r.leader(0)
+		for i, srv := range r.nodes {
+			if i != lead {
+				srv.groups.Cut() // nobody takes over, so the node waits for a while
+			}
+		}
+		srv := r.nodes[lead]
+		ended := make(chan error, 1)
+		go func() { ended <- srv.Shutdown(t.Context()) }()
+		const hands = "other replicas, to take over"
+		for srv.ending.Get() != hands && len(ended) == 0 {
+			time.Sleep(100 * time.Microsecond)
+		}
+		_, err := tryDial(t, srv, peerOptions{})
+		meanwhile := srv.ending.Get() == hands
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		if meanwhile {
+			wantStatus(t, err, wire.StatusBusy)
+			return
+		}
+		if try == 20 {
+			t.Fatal("each hand-over was over before a connection was asked for")
+		}
+	}
+}
+
 // TestLeadersGoHome: a group that another node leads goes back to the first replica of the map when it has been quiet for a while, with no write lost and
 // no call refused for more than a moment.
 func TestLeadersGoHome(t *testing.T) {

@@ -253,10 +253,11 @@ func (srv *Server) end(ctx context.Context) error {
 	}
 	main.Draining.Store(true)
 	srv.log.Info("shutting down")
-	srv.devices.closePorts()
 	srv.wg.Go(srv.member.Leave)
 	srv.ending.Set("other replicas, to take over")
 	srv.groups.HandOver(ctx)
+	// Not before: a node that has just come back, and is to take over, may have to open its way to this one first.
+	srv.devices.closePorts()
 	spacesEnded := make(chan error, 1)
 	go func() { spacesEnded <- srv.spaces.shutdown(ctx) }()
 	defer srv.ending.Set("")

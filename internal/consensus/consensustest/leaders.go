@@ -245,7 +245,7 @@ func slowMachine(w *World) {
 	w.settle(group)
 }
 
-// commitArrivesSoon: followers publish a write soon after the leader, and not with the next
+// commitArrivesSoon: followers publish a write within a tick of the leader, and not with the next
 // heartbeat only.
 func commitArrivesSoon(w *World) {
 	w.found(group, 3)
@@ -254,15 +254,71 @@ func commitArrivesSoon(w *World) {
 	for i := range 10 {
 		write := fmt.Sprintf("soon %d", i)
 		w.put(group, write)
-		time.Sleep(2 * time.Millisecond) // a way of the network, and publishing
+		time.Sleep(12 * time.Millisecond) // a tick, a way of the network, and publishing
 		for _, name := range w.names {
 			m := w.node(name).machine(group)
 			m.mu.Lock()
 			if _, ok := m.state.Writes[write]; !ok {
-				w.errorf("%s has not published write %d after 2 ms", name, i)
+				w.errorf("%s has not published write %d after 12 ms", name, i)
 			}
 			m.mu.Unlock()
 		}
 		w.sleep(30 * time.Millisecond)
+	}
+}
+
+// hearsOfAll: a leader knows at any time who was heard of lately, so that it can hand its group over at any time, and soon who was not.
+func hearsOfAll(w *World) {
+	w.found(group, 3)
+	lead := w.leader(group)
+	w.net.slow(15 * time.Millisecond)
+	time.Sleep(time.Second)
+	gone := w.others(lead.node.name)[0].name
+	heard := func() (all map[string]bool) {
+		s, err := lead.node.engineOf().Status(group)
+		if err != nil || !s.Leads || len(s.Peers) != 2 {
+			w.errorf("it does not lead two others: %+v %v", s, err)
+		}
+		all = map[string]bool{}
+		for _, p := range s.Peers {
+			all[p.Node] = p.Active
+		}
+		return all
+	}
+	for range 500 {
+		time.Sleep(2 * time.Millisecond)
+		for node, active := range heard() {
+			if !active {
+				w.errorf("%s counts as gone, and is there", node)
+				return
+			}
+		}
+	}
+	w.net.cut(gone, lead.node.name, true)
+	for began := time.Now(); heard()[gone]; time.Sleep(2 * time.Millisecond) {
+		if took := time.Since(began); took > 510*time.Millisecond { // two election timeouts of the library, two heartbeats, a tick
+			w.errorf("%s was not heard of for %v, and does not count as gone", gone, took)
+			return
+		}
+	}
+}
+
+// heartbeatsInStep: the heartbeats of all groups that a node leads leave in one frame to each other node.
+func heartbeatsInStep(w *World) {
+	const groups = 8
+	for g := range consensus.GroupID(groups) {
+		w.found(g+1, 3)
+		time.Sleep(7 * time.Millisecond)
+	}
+	leaders := map[string]bool{}
+	for g := range consensus.GroupID(groups) {
+		leaders[w.leader(g+1).node.name] = true
+	}
+	time.Sleep(time.Second)
+	before := w.net.heartbeatsSent()
+	time.Sleep(time.Second)
+	// Each 50 ms one to each of two nodes, and now and then a tick that came while a turn was taken.
+	if sent, most := w.net.heartbeatsSent()-before, 22*2*len(leaders); sent > most {
+		w.errorf("%d frames with heartbeats in a second from %d nodes, at most %d are needed", sent, len(leaders), most)
 	}
 }

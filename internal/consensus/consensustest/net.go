@@ -26,6 +26,7 @@ type network struct {
 	lose  int                // of the snapshots that come, so many do not arrive
 	snaps int                // that were sent
 	haul  time.Duration      // a snapshot takes so long
+	beats int                // frames with heartbeats that were sent
 }
 
 func newNetwork(w *World) *network {
@@ -49,12 +50,25 @@ func (n *network) isolate(node string, on bool) {
 	}
 }
 
+// slow has each message take up to so long.
+func (n *network) slow(upTo time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.upTo = upTo
+}
+
 // heal mends everything.
 func (n *network) heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	clear(n.cuts)
 	n.loss, n.twice, n.upTo = 0, 0, time.Millisecond
+}
+
+func (n *network) heartbeatsSent() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.beats
 }
 
 func (n *network) snapshotsSent() int {
@@ -71,6 +85,12 @@ type link struct {
 
 // Send takes messages to a node, sometimes.
 func (l *link) Send(to string, _ bool, b []byte) {
+	beats := 0
+	defer func() {
+		l.n.mu.Lock()
+		l.n.beats += beats
+		l.n.mu.Unlock()
+	}()
 	for len(b) > 0 {
 		g, m, rest, err := core.ParseMessage(b)
 		if err != nil {
@@ -78,6 +98,9 @@ func (l *link) Send(to string, _ bool, b []byte) {
 			l.n.w.judge.wrong("%s sends %s what cannot be parsed: %v", l.node.name, to, err)
 			l.n.w.judge.mu.Unlock()
 			return
+		}
+		if m.GetType() == pb.MsgHeartbeat {
+			beats = 1
 		}
 		l.n.send(l.node, to, g, m, bytes.Clone(b[:len(b)-len(rest)]))
 		b = rest

@@ -29,6 +29,8 @@ func Run(t *testing.T, engines Maker) {
 		{"OneWayCut", 3, oneWayCut},
 		{"SlowMachine", 3, slowMachine},
 		{"CommitArrivesSoon", 3, commitArrivesSoon},
+		{"HearsOfAll", 3, hearsOfAll},
+		{"HeartbeatsInStep", 3, heartbeatsInStep},
 		{"Snapshot", 3, snapshots},
 		{"ShortlyAway", 3, shortlyAway},
 		{"SnapshotIsCut", 3, snapshotIsCut},

@@ -136,6 +136,9 @@ func (r *Replica) Tick() (err error) {
 	return nil
 }
 
+// Pause is a tick in which no time passes: what waits for a tick leaves.
+func (r *Replica) Pause() { r.release() }
+
 // Step takes in a message of another replica. It was checked (Check); the sender is who it
 // says. MsgSnap is stepped when the machine has received the state.
 func (r *Replica) Step(m *pb.Message) (err error) {

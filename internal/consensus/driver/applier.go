@@ -156,7 +156,8 @@ func (a *applier) apply(w *core.Apply) error {
 	if err := a.publish(); err != nil {
 		return err
 	}
-	a.g.post(func(t *turn, g *group) error { return g.applied(w, changed) })
+	a.g.note(func(t *turn, g *group) error { return g.applied(w, changed) })
+	a.g.n.help()
 	return nil
 }
 

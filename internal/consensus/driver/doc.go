@@ -14,11 +14,13 @@
 //
 // # Who runs what
 //
-// The turn is one goroutine, and the only one that touches a core.Replica. Two writers take
-// frames to the disk, beside each other, and have their effects one after the other, in the
-// order of the log. A group's applier is the only one that calls its machine's Apply,
-// Snapshot and Adopt; the writers, one at a time, call Durable; the turn calls Leads and
-// Follows.
+// There is one turn, and whoever takes it is the only one that touches core.Replicas. Those who
+// bring news take it themselves, if it is there (Node.help): who has received messages, an
+// applier that is done, the writer, the clock. Nobody has to be woken for it then, and while a
+// turn is taken, the news of others gather for the next one. A writer takes frames to the disk,
+// one after the other: what is to be stored meanwhile is the next frame. A group's applier is
+// the only one that calls its machine's Apply, Snapshot and Adopt; the writer calls Durable; the
+// turn calls Leads and Follows.
 //
 // # What is bounded
 //

@@ -33,8 +33,8 @@ type group struct {
 	storing   sync.WaitGroup // appends that are not durable
 	guests    sync.WaitGroup // those who receive or send a snapshot
 	receiving atomic.Bool    // a snapshot
-	broken    atomic.Bool    // nothing of it is stored any more: the writers', and fence
-	told      uint64         // the writers': the term of the last Durable
+	broken    atomic.Bool    // nothing of it is stored any more: the writer's, and fence
+	told      uint64         // the writer's: the term of the last Durable
 
 	mu sync.Mutex
 	inbox
@@ -76,6 +76,7 @@ type scheduled struct {
 	stood         int                         // terms in which it stood without success, since it knew a leader
 	stoodTerm     uint64                      // the last of them
 	skipped       int                         // ticks, since the last one that counted
+	beat          int                         // ticks since the last heartbeat, with which others are told that it leads
 	peers         []consensus.Peer            // as of the last tick
 	quiet         map[consensus.ReplicaID]int // ticks since each of them was heard of
 }
@@ -88,9 +89,12 @@ type event struct {
 }
 
 // post queues an event; false: the replica is stopped, and the event is not queued.
-func (g *group) post(do func(*turn, *group) error) bool { return g.postEvent(event{do: do}) }
+func (g *group) post(do func(*turn, *group) error) bool { return g.postEvent(event{do: do}, false) }
 
-func (g *group) postEvent(e event) bool {
+// note is post for who calls Node.help afterwards.
+func (g *group) note(do func(*turn, *group) error) bool { return g.postEvent(event{do: do}, true) }
+
+func (g *group) postEvent(e event, helps bool) bool {
 	g.mu.Lock()
 	if g.stopped != nil {
 		g.mu.Unlock()
@@ -101,7 +105,7 @@ func (g *group) postEvent(e event) bool {
 	g.queued = true
 	g.mu.Unlock()
 	if wake {
-		g.n.wake(g)
+		g.n.wake(g, helps)
 	}
 	return true
 }
@@ -120,18 +124,18 @@ func (g *group) enter() bool {
 
 func (g *group) leave() { g.guests.Done() }
 
-// tick queues a tick, unless one is waiting.
+// tick queues a tick, unless one is waiting. The caller helps.
 func (g *group) tick() {
 	g.mu.Lock()
 	skip := g.ticked
 	g.ticked = true
 	g.mu.Unlock()
 	if !skip {
-		g.post((*turn).tick)
+		g.note((*turn).tick)
 	}
 }
 
-// deliver queues a message of another replica; false: there is no room.
+// deliver queues a message of another replica; false: there is no room. The caller helps.
 func (g *group) deliver(node string, m *pb.Message) bool {
 	size := int64(messageCost)
 	for _, e := range m.GetEntries() {
@@ -144,7 +148,7 @@ func (g *group) deliver(node string, m *pb.Message) bool {
 		g.bytes += size
 	}
 	g.mu.Unlock()
-	return !full && g.post(func(t *turn, g *group) error { return t.message(g, node, m) })
+	return !full && g.note(func(t *turn, g *group) error { return t.message(g, node, m) })
 }
 
 // messageCost is about what a message without entries takes in memory.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
@@ -64,9 +65,11 @@ type Node struct {
 	ctx       context.Context
 	cancel    context.CancelFunc
 	running   sync.WaitGroup
-	poke      chan struct{} // capacity 1: some group is ready
+	poke      chan struct{} // capacity 1: some group is ready, and nobody takes turns
+	turns     chan *turn    // capacity 1: who has taken it takes turns, and puts it back
 	any       chan struct{} // closed once there has been a group: a node without any does not tick
 	backlog   backlog
+	ticks     atomic.Uint64 // of the clock
 
 	mu        sync.Mutex
 	groups    map[consensus.GroupID]*group
@@ -92,15 +95,14 @@ func New(c Config) *Node {
 	f.Drop()
 	n := &Node{
 		c: c, most: most, proposing: int64(c.Limits.WithDefaults().Uncommitted),
-		poke: make(chan struct{}, 1), any: make(chan struct{}), groups: map[consensus.GroupID]*group{}, starting: map[consensus.GroupID]bool{},
+		poke: make(chan struct{}, 1), turns: make(chan *turn, 1), any: make(chan struct{}), groups: map[consensus.GroupID]*group{}, starting: map[consensus.GroupID]bool{},
 	}
 	n.backlog.cond.L = &n.backlog.mu
+	n.turns <- &turn{n: n, out: map[string]*outgoing{}}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.running.Go(n.schedule)
 	n.running.Go(n.clock)
-	for range writers {
-		n.running.Go(n.write)
-	}
+	n.running.Go(n.write)
 	return n
 }
 
@@ -125,24 +127,41 @@ func (n *Node) clock() {
 		if err := n.c.Log.Err(); err != nil {
 			n.fail(err) // somebody else has written when it failed
 		}
+		n.ticks.Add(1)
 		for _, g := range all {
 			g.tick()
 		}
+		n.help()
 	}
 }
 
-// wake tells the scheduler of a group.
-func (n *Node) wake(g *group) {
+// wake tells of a group for which something happened. Unless the caller is about to help, the scheduler takes the turn if nobody
+// does: whoever does looks for such groups again once he has put the turn back.
+func (n *Node) wake(g *group, helps bool) {
 	n.mu.Lock()
 	n.queue = append(n.queue, g)
 	n.mu.Unlock()
+	if !helps && len(n.turns) > 0 {
+		n.rouse()
+	}
+}
+
+// rouse has the scheduler look for groups.
+func (n *Node) rouse() {
 	select {
 	case n.poke <- struct{}{}:
 	default:
 	}
 }
 
-// ready returns the groups for which something happened.
+// idle reports whether there is no group for which something happened.
+func (n *Node) idle() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.queue) == 0
+}
+
+// ready returns the groups for which something happened. The turn calls it.
 func (n *Node) ready() []*group {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -309,9 +328,10 @@ func (n *Node) do(ctx context.Context, id consensus.GroupID, f func(t *turn, g *
 		return err
 	}
 	done := make(chan error, 1)
-	if !g.post(func(t *turn, g *group) error { return f(t, g, done) }) {
+	if !g.note(func(t *turn, g *group) error { return f(t, g, done) }) {
 		return g.why()
 	}
+	n.help()
 	select {
 	case err := <-done:
 		return err
@@ -394,6 +414,7 @@ func (n *Node) Deliver(node string, b []byte) (bad error) {
 			g.deliver(node, m)
 		}
 	}
+	n.help()
 	return bad
 }
 

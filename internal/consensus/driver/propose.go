@@ -42,12 +42,13 @@ func (n *Node) Propose(id consensus.GroupID, term uint64, data []byte) error {
 	if err != nil {
 		return err
 	}
-	if !g.post(func(_ *turn, g *group) error {
+	if !g.note(func(_ *turn, g *group) error {
 		g.waiting = append(g.waiting, proposal{term, data})
 		return nil
 	}) {
 		return g.why()
 	}
+	n.help()
 	return nil
 }
 

@@ -22,7 +22,7 @@ func (a *applier) snapshot(to consensus.ReplicaID, out *sending) {
 		return
 	}
 	drop := func() { s.Close() }
-	if !a.g.postEvent(event{do: func(t *turn, g *group) error { return t.sendSnapshot(g, to, out, s) }, drop: drop}) {
+	if !a.g.postEvent(event{do: func(t *turn, g *group) error { return t.sendSnapshot(g, to, out, s) }, drop: drop}, false) {
 		drop()
 	}
 }
@@ -73,18 +73,27 @@ func (g *group) sent(to consensus.ReplicaID, s *sending, ok bool) error {
 // patience is for how many ticks a replica that is not heard of counts as well.
 const patience = 50
 
-// forget drops what the log need not keep entries for any more. It is called each tick.
-func (g *group) forget() {
-	for _, p := range g.peers {
-		if p.Active { // as the library says for up to an election timeout
+// hear takes in who was heard of. The library forgets that of all replicas at once, each election timeout, and hears of them with the next
+// heartbeat: whoever believed it meanwhile would take all of them for gone, and hand a group to nobody. It is called each tick.
+func (g *group) hear() {
+	grace := 2 * g.n.c.Limits.WithDefaults().HeartbeatTicks
+	g.peers = g.r.Peers(g.peers[:0])
+	for i := range g.peers {
+		p := &g.peers[i]
+		if p.Active {
 			g.quiet[p.ID] = 0
-		} else {
-			g.quiet[p.ID]++
+			continue
 		}
+		g.quiet[p.ID]++
+		p.Active = g.quiet[p.ID] <= grace
 	}
 	if len(g.peers) == 0 {
 		clear(g.quiet)
 	}
+}
+
+// forget drops what the log need not keep entries for any more. It is called each tick.
+func (g *group) forget() {
 	for to, s := range g.sending {
 		if s.over {
 			if s.age++; s.age > linger {
@@ -204,7 +213,7 @@ func (n *Node) Receive(ctx context.Context, node string, h consensus.SnapshotHea
 	}
 	done := make(chan error, 1)
 	a := &arrival{r, done}
-	if !g.postEvent(event{do: func(t *turn, g *group) error { return t.arrived(g, h, a) }, drop: func() { a.drop(consensus.ErrClosed) }}) {
+	if !g.postEvent(event{do: func(t *turn, g *group) error { return t.arrived(g, h, a) }, drop: func() { a.drop(consensus.ErrClosed) }}, false) {
 		a.drop(g.why())
 	}
 	select {
@@ -281,7 +290,7 @@ func (a *applier) adopt(r *arrival) error {
 		}
 		r.answer <- nil
 		return nil
-	}, drop: func() { r.answer <- nil }})
+	}, drop: func() { r.answer <- nil }}, false)
 	if !ok {
 		r.answer <- a.g.why()
 	}

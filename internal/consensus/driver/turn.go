@@ -11,9 +11,9 @@ import (
 	"github.com/rdmakv/rdmakv/internal/consensus/core"
 )
 
-// A turn is the scheduler's goroutine, and what it gathers while it goes over the groups.
-// It waits for no sync and for no machine. It reads the disk where a follower lacks what is not
-// in memory any more.
+// A turn is what its goroutine gathers while it goes over the groups. There is one turn, so one goroutine at a time touches replicas:
+// the one that has taken it out of Node.turns. It waits for no sync and for no machine. It reads the disk where a follower lacks what is
+// not in memory any more.
 type turn struct {
 	n     *Node
 	now   time.Time
@@ -29,25 +29,54 @@ type outgoing struct{ bulk, urgent []byte }
 // maxOutgoing is where messages for a node are sent before the turn is over.
 const maxOutgoing = 1 << 20
 
-// schedule takes turns until the node is closed.
+// schedule takes turns that nobody else takes, until the node is closed. Nobody takes any after that.
 func (n *Node) schedule() {
-	defer n.backlog.end()
-	t := &turn{n: n, out: map[string]*outgoing{}}
 	for {
 		select {
 		case <-n.poke:
+			n.help()
 		case <-n.ctx.Done():
+			<-n.turns
+			n.backlog.end()
 			return
 		}
-		for list := n.ready(); len(list) > 0 && n.ctx.Err() == nil; list = n.ready() {
-			t.now = time.Now()
-			for _, g := range list {
-				t.group(g)
-			}
-			t.store()
-			t.sendAll()
+	}
+}
+
+// helpMost bounds the turns that a caller takes who came for another reason; the scheduler goes on.
+const helpMost = 16
+
+// help takes turns in the caller's goroutine while there are groups for which something happened, unless another goroutine does. Those
+// who bring news call it, because a turn costs less than to wake a goroutine for it. The caller holds no lock that a machine, the link or
+// the log takes.
+func (n *Node) help() {
+	for range helpMost {
+		var t *turn
+		select {
+		case t = <-n.turns:
+		default:
+			return // who has it looks again behind
+		}
+		if list := n.ready(); len(list) > 0 && n.ctx.Err() == nil {
+			t.take(list)
+		}
+		n.turns <- t
+		// Somebody may have come meanwhile, and left it to this goroutine.
+		if n.idle() || n.ctx.Err() != nil {
+			return
 		}
 	}
+	n.rouse()
+}
+
+// take takes the turn of groups.
+func (t *turn) take(list []*group) {
+	t.now = time.Now()
+	for _, g := range list {
+		t.group(g)
+	}
+	t.store()
+	t.sendAll()
 }
 
 // group has one group do what its events ask for.
@@ -146,7 +175,7 @@ func (t *turn) append(g *group, a *core.Append) {
 	g.unstored += a.Bytes()
 }
 
-// store hands the writers what the turn has gathered, as one piece. Room that was reserved
+// store hands the writer what the turn has gathered, as one piece. Room that was reserved
 // for entries which were not appended after all is given back with it.
 func (t *turn) store() {
 	if len(t.items) == 0 {
@@ -175,6 +204,9 @@ func (t *turn) send(g *group, m *pb.Message) {
 		}
 		return
 	case pb.MsgApp, pb.MsgHeartbeat:
+		if kind == pb.MsgHeartbeat && len(m.Context) == 0 {
+			g.beat = 0
+		}
 		if g.overdue(t.now) {
 			return
 		}
@@ -222,13 +254,14 @@ func (t *turn) tick(g *group) error {
 	limits := t.n.c.Limits.WithDefaults()
 	g.reads.tick(2 * limits.ElectionTicks)
 	g.handing.tick(2 * limits.ElectionTicks)
-	g.peers = g.r.Peers(g.peers[:0])
+	g.hear()
 	g.forget()
 	if !g.overdue(t.now) {
 		if err := t.trim(g, g.saved); err != nil {
 			return err
 		}
 		if !g.counts(t.now) {
+			g.r.Pause()
 			return nil
 		}
 		return g.r.Tick()
@@ -250,7 +283,7 @@ func (t *turn) tick(g *group) error {
 func (g *group) counts(now time.Time) bool {
 	role := g.r.Role()
 	if role.Leads {
-		return true
+		return g.inStep()
 	}
 	if role.Leader != 0 {
 		g.stood = 0
@@ -266,6 +299,18 @@ func (g *group) counts(now time.Time) bool {
 		return false
 	}
 	g.skipped = 0
+	return true
+}
+
+// inStep says whether a tick of a leader counts. The time between two heartbeats begins with a round of ticks of the node, and not between,
+// so that the heartbeats of all groups leave in one frame: if each group had a round of its own, a node with many groups would send five
+// times as many, and wake the others as often. A round that a tick is lost of is one that the group waits for, so it is late by less than
+// two rounds, which is less than half of the shortest election timeout.
+func (g *group) inStep() bool {
+	if g.beat == 0 && g.n.ticks.Load()%uint64(g.n.c.Limits.WithDefaults().HeartbeatTicks) != 0 {
+		return false
+	}
+	g.beat++
 	return true
 }
 

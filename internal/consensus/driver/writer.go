@@ -8,21 +8,16 @@ import (
 	"github.com/rdmakv/rdmakv/store/log"
 )
 
-// writers is how many frames are on their way to the disk at once: one gathers while the
-// disk is at the other, and what is quick enough does both at a time.
-const writers = 2
-
 // frameMost bounds what a frame of the log takes, unless the log takes less.
 const frameMost = 4 << 20
 
 // A backlog is what turns want stored, in the order of the log. What is in it is bounded by
 // what the groups hand out: see the package's text.
 type backlog struct {
-	mu      sync.Mutex
-	cond    sync.Cond
-	items   []item
-	sealing bool // a writer has taken items, and its frame is not sealed: frames keep the order
-	done    bool // nothing more comes
+	mu    sync.Mutex
+	cond  sync.Cond
+	items []item
+	done  bool // nothing more comes
 }
 
 // An item is an append of a group, or a part of one.
@@ -48,14 +43,13 @@ func (b *backlog) end() {
 }
 
 // take waits for items and returns the first ones, at least one, of so many bytes; none: it
-// is over. Nobody else takes any until sealed is called.
+// is over.
 func (b *backlog) take(spare []item, most int64) []item {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for b.sealing || len(b.items) == 0 && !b.done {
+	for len(b.items) == 0 && !b.done {
 		b.cond.Wait()
 	}
-	b.sealing = true
 	n, sum := 0, int64(0)
 	for n < len(b.items) {
 		if sum += b.items[n].a.Bytes(); n > 0 && sum > most {
@@ -70,15 +64,14 @@ func (b *backlog) take(spare []item, most int64) []item {
 	return items
 }
 
-// sealed lets others take what follows.
-func (b *backlog) sealed() {
+// more reports whether there are items.
+func (b *backlog) more() bool {
 	b.mu.Lock()
-	b.sealing = false
-	b.mu.Unlock()
-	b.cond.Broadcast()
+	defer b.mu.Unlock()
+	return len(b.items) > 0
 }
 
-// write takes frames to the disk, and tells the groups.
+// write takes frames to the disk, one after the other, and tells the groups. What comes meanwhile is one frame.
 func (n *Node) write() {
 	var items []item
 	for {
@@ -98,6 +91,11 @@ func (n *Node) write() {
 				n.fail(err)
 			}
 			f.Pass()
+			if n.backlog.more() {
+				n.rouse() // the disk comes first
+			} else {
+				n.help()
+			}
 		}
 		for i := range items {
 			if items[i].whole != nil {
@@ -112,7 +110,6 @@ func (n *Node) write() {
 // groups are stopped; more false: it is over.
 func (n *Node) seal(spare []item) (items []item, f *log.Frame, more bool) {
 	items = n.backlog.take(spare, n.most)
-	defer n.backlog.sealed()
 	if len(items) == 0 {
 		return nil, nil, false
 	}
@@ -135,7 +132,7 @@ func (n *Node) seal(spare []item) (items []item, f *log.Frame, more bool) {
 		}
 		f.Drop()
 		if failed := n.c.Log.Err(); failed != nil {
-			n.fail(failed) // before others seal what stands behind these items
+			n.fail(failed)
 			return items, nil, true
 		}
 		// What a group wants stored cannot be: it is stopped, and the others go on. If it is
@@ -169,7 +166,7 @@ func (g *group) breaks(err error) {
 	}
 }
 
-// stored tells what is durable, in the order of the log. The writers call it one at a time.
+// stored tells what is durable, in the order of the log. The writer calls it, and helps when others may tell, too.
 func (n *Node) stored(items []item) {
 	for i := range items {
 		it := &items[i]
@@ -183,7 +180,7 @@ func (n *Node) stored(items []item) {
 	}
 	for i := range items {
 		if it := items[i]; it.whole != nil && !it.g.broken.Load() {
-			it.g.post(func(t *turn, g *group) error { return g.appended(it.whole) })
+			it.g.note(func(t *turn, g *group) error { return g.appended(it.whole) })
 		}
 	}
 }

@@ -19,10 +19,22 @@ type out struct {
 	limit int
 	wake  chan struct{} // capacity 1: there is something to send
 
-	mu    sync.Mutex
-	queue []byte // frames that wait, one behind the other
 	ctx   context.Context
 	close context.CancelFunc
+
+	mu    sync.Mutex
+	queue []byte // frames that wait, one behind the other
+
+	posting sync.Mutex // who holds it posts
+	way                // guarded by posting
+}
+
+// A way is what frames are posted to.
+type way struct {
+	e     *end // nil: there is none
+	f     *flow
+	whole []byte // that was taken off the queue
+	batch []byte // the rest of it, to be posted
 }
 
 func newOut(t *Transport, key outKey) *out {
@@ -34,7 +46,7 @@ func newOut(t *Transport, key outKey) *out {
 	return o
 }
 
-// send queues messages.
+// send queues messages, and posts them at once if the way is open and has room: to wake a goroutine for it would take longer.
 func (o *out) send(b []byte) {
 	o.mu.Lock()
 	if len(o.queue)+len(b) > o.limit {
@@ -43,7 +55,14 @@ func (o *out) send(b []byte) {
 	}
 	o.queue = append(o.queue, b...)
 	o.mu.Unlock()
-	o.poke()
+	posted := false
+	if o.posting.TryLock() {
+		posted = o.e != nil && o.post()
+		o.posting.Unlock()
+	}
+	if !posted {
+		o.poke()
+	}
 }
 
 // take returns what is queued, and keeps the memory of what was taken before.
@@ -157,49 +176,66 @@ func (f *flow) fail(err error) {
 func (o *out) serve(e *end, credits int) error {
 	f := &flow{free: e.free, slots: e.sends, credits: credits, most: credits}
 	e.free = nil
+	o.open(way{e: e, f: f})
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		f.fail(o.listen(e, f))
 		o.poke()
 	}()
-	err := o.push(e, f)
+	err := o.push(f)
+	o.open(way{})
 	e.qp.Disconnect()
 	<-ended
 	return err
 }
 
-// push posts what is queued.
-func (o *out) push(e *end, f *flow) error {
-	var batch, whole []byte
+// open has frames posted to a way from here on, and nobody posts to the one before when it returns.
+func (o *out) open(w way) {
+	o.posting.Lock()
+	defer o.posting.Unlock()
+	o.way = w
+}
+
+// push posts what is queued, whenever there is something that nobody has posted, until the way ends.
+func (o *out) push(f *flow) error {
 	for {
-		for {
-			if len(batch) == 0 {
-				whole = o.take(whole)
-				if batch = whole; len(batch) == 0 {
-					break
-				}
-			}
-			slot, ok, err := f.claim()
-			if err != nil {
-				return err
-			}
-			if !ok {
-				break
-			}
-			n := copy(e.sendSlot(slot)[head:], batch)
-			batch = batch[n:]
-			if err := e.post(slot, n, message{kind: kindData, last: len(batch) == 0}); err != nil {
-				return err
-			}
+		o.posting.Lock()
+		o.post()
+		o.posting.Unlock()
+		if err := f.why(); err != nil {
+			return err
 		}
 		select {
 		case <-o.wake:
 		case <-o.ctx.Done():
 			return o.ctx.Err()
 		}
-		if err := f.why(); err != nil {
-			return err
+	}
+}
+
+// post posts what is queued, as far as there are slots and credits: listen pokes when there are more. False: the way has failed.
+// Caller holds posting.
+func (o *out) post() bool {
+	for {
+		if len(o.batch) == 0 {
+			o.whole = o.take(o.whole)
+			if o.batch = o.whole; len(o.batch) == 0 {
+				return true
+			}
+		}
+		slot, ok, err := o.f.claim()
+		if err != nil {
+			return false
+		}
+		if !ok {
+			return true
+		}
+		n := copy(o.e.sendSlot(slot)[head:], o.batch)
+		o.batch = o.batch[n:]
+		if err := o.e.post(slot, n, message{kind: kindData, last: len(o.batch) == 0}); err != nil {
+			o.f.fail(err)
+			return false
 		}
 	}
 }

@@ -3,6 +3,7 @@ package groups
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -83,29 +84,47 @@ func (g *Groups) HandOver(ctx context.Context) {
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, c := range g.mapped() {
-		st, err := g.engine.Status(c.ID)
-		if err != nil || !st.Leads {
-			continue
-		}
-		if to := heir(&st); to != 0 {
-			wg.Go(func() {
-				if err := g.engine.Transfer(ctx, c.ID, to); err == nil {
-					g.handed.Add(1)
-				} else {
-					g.env.Log.Warn(base.LogInternal, "a group is left without a leader until its voters elect one: none took over from this node, which ends", "group", c.ID, "err", err)
-				}
-			})
-		}
+		wg.Go(func() {
+			switch led, err := g.handOver(ctx, c.ID); {
+			case !led:
+			case err == nil:
+				g.handed.Add(1)
+			default:
+				g.env.Log.Warn(base.LogInternal, "a group is left without a leader until its voters elect one: none took over from this node, which ends", "group", c.ID, "err", err)
+			}
+		})
 	}
 	wg.Wait()
+}
+
+// handOver asks one voter after the other to lead a group, until one does or ctx ends, and says whether this node led it.
+func (g *Groups) handOver(ctx context.Context, group consensus.GroupID) (led bool, err error) {
+	asked := consensus.ReplicaID(0)
+	for {
+		st, failed := g.engine.Status(group)
+		if failed != nil || !st.Leads {
+			return led, nil // it leads no more, whoever did that
+		}
+		to := heir(&st, asked)
+		if to == 0 {
+			return led, err // nobody is there who could
+		}
+		led, asked = true, to
+		switch err = g.engine.Transfer(ctx, group, to); {
+		case errors.Is(err, consensus.ErrNotLeader):
+			return led, nil // somebody was quicker
+		case !errors.Is(err, consensus.ErrTransfer) || ctx.Err() != nil:
+			return led, err
+		}
+	}
 }
 
 // Handed is how many groups HandOver has given to others, since the start.
 func (g *Groups) Handed() int { return int(g.handed.Load()) }
 
 // heir is the voter that is to lead after this replica: of those that were heard of lately the one that has most; where several have as much, not
-// the same one for all groups. 0: there is none.
-func heir(st *consensus.Status) (to consensus.ReplicaID) {
+// the same one for all groups. One that was asked and did not take over is the last choice. 0: there is none.
+func heir(st *consensus.Status, asked consensus.ReplicaID) (to consensus.ReplicaID) {
 	var most uint64
 	n := len(st.Peers)
 	for i := range n {
@@ -113,7 +132,7 @@ func heir(st *consensus.Status) (to consensus.ReplicaID) {
 		if p.ID == st.ID || p.Learner || p.Snapshot || !p.Active || !st.Config.Voter(p.ID) {
 			continue
 		}
-		if to == 0 || p.Match > most {
+		if to == 0 || to == asked || p.Match > most && p.ID != asked {
 			to, most = p.ID, p.Match
 		}
 	}

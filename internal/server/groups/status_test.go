@@ -40,16 +40,26 @@ func TestHeir(t *testing.T) {
 		"all are silent": {[]consensus.Peer{peer(2, 9, func(p *consensus.Peer) { p.Active = false }), peer(3, 9, func(p *consensus.Peer) { p.Active = false })}, 0},
 	} {
 		st := &consensus.Status{Group: 5, ID: 1, Config: voters(3), Peers: c.peers}
-		if got := heir(st); got != c.want {
+		if got := heir(st, 0); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
 	}
 	took := map[consensus.ReplicaID]int{}
 	for g := range consensus.GroupID(30) {
-		took[heir(&consensus.Status{Group: g, ID: 1, Config: voters(3), Peers: []consensus.Peer{peer(1, 9, nil), peer(2, 9, nil), peer(3, 9, nil)}})]++
+		took[heir(&consensus.Status{Group: g, ID: 1, Config: voters(3), Peers: []consensus.Peer{peer(1, 9, nil), peer(2, 9, nil), peer(3, 9, nil)}}, 0)]++
 	}
 	if took[2] < 5 || took[3] < 5 {
 		t.Errorf("of 30 groups the two others take %v", took)
+	}
+	// Who was asked in vain is the last choice.
+	for g := range consensus.GroupID(3) {
+		st := &consensus.Status{Group: g, ID: 1, Config: voters(3), Peers: []consensus.Peer{peer(2, 9, nil), peer(3, 7, nil)}}
+		if got := heir(st, 2); got != 3 {
+			t.Errorf("group %d: %d was asked, %d is next", g, 2, got)
+		}
+		if st.Peers = st.Peers[:1]; heir(st, 2) != 2 {
+			t.Errorf("group %d: the only one there is, is not asked again", g)
+		}
 	}
 }
 
