@@ -71,6 +71,49 @@ func (c *cluster) checked(id consensus.GroupID, index uint64) (of [3]GroupCheck)
 	return of
 }
 
+// compareUntil has groups compared, one after the other, whatever becomes of the stores meanwhile: those that come to a digest have the same one. It
+// returns how many digests it has held against another.
+func (c *cluster) compareUntil(ends time.Time) (compared int) {
+	for round := 0; time.Now().Before(ends); round++ {
+		id, shard := pair, uint16(0)
+		if round%2 == 1 {
+			id, shard = single, 1
+		}
+		index := uint64(0)
+		if h := c.leader(shard); h != nil {
+			if s := h.store(); s != nil {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+				index, _ = CheckGroup(ctx, s, id) // it may lead no more, or have lost its power
+				cancel()
+			}
+		}
+		if index == 0 {
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		var first *GroupCheck
+		var of [3]bool
+		for wait := time.Now().Add(500 * time.Millisecond); time.Now().Before(wait); time.Sleep(5 * time.Millisecond) {
+			for i, h := range c.hosts {
+				s := h.store()
+				if of[i] || s == nil {
+					continue
+				}
+				got, err := CheckOf(s, id, index)
+				if err != nil || got.State != CheckDone {
+					continue
+				}
+				if of[i] = true; first == nil {
+					first = &got
+				} else if compared++; got.Digest != first.Digest {
+					c.t.Errorf("group %d, entry %d: store %d: %+v, another one %+v", id, index, i, got, *first)
+				}
+			}
+		}
+	}
+	return compared
+}
+
 // wantAlike fails unless all have a digest, and the same.
 func (c *cluster) wantAlike(what string, of [3]GroupCheck) {
 	c.t.Helper()
