@@ -183,6 +183,7 @@ func TestGroupCheck(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
+	c.do(Op{Kind: OpIncrement, Shard: 1, Key: []byte("n"), Delta: 1, ID: RequestID{Client: [16]byte{9}, Seq: 1}})
 	index, of := c.check(single, 1)
 	if of[0].Digest.Keys == 0 || of[0].Digest.Results == 0 {
 		t.Errorf("%+v: no keys, or no results of requests", of[0])
