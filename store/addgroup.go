@@ -76,7 +76,7 @@ func AddGroup(ctx context.Context, s *Store, c Group) error {
 	}
 	s.Events.begin(m.group, shards, m.found.Turn.Newest(0))
 	g.members = append(g.members, m)
-	s.life.Go(func() { m.Run(s.life) })
+	m.live(s, g)
 	if s.before.over.Load() && s.cfg.TakePart == nil {
 		return g.engine.Start(g.ctx, m.group, m.id, &machine{m, s})
 	}

@@ -77,6 +77,10 @@ type groupSide struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
+	reading chan struct{} // capacity 1: a base is read for a check
+
+	sent, received atomic.Uint64 // snapshots
+
 	mu      sync.Mutex // held while a group is added
 	members []*member
 	closed  bool
@@ -84,7 +88,7 @@ type groupSide struct {
 
 // newGroupSide returns that of a store which is not open yet, with so many shards.
 func newGroupSide(shards int) *groupSide {
-	g := &groupSide{of: make([]atomic.Pointer[member], shards)}
+	g := &groupSide{of: make([]atomic.Pointer[member], shards), reading: make(chan struct{}, 1)}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	return g
 }
@@ -96,6 +100,7 @@ type member struct {
 	group            consensus.GroupID
 	found            entry.State // of the base, at the start
 	cell             cell        // once it is followed
+	checks           chan uint64 // likewise; capacity 1, because one check is under way at a time
 	order            *pipeline.Orderer
 }
 
@@ -179,6 +184,7 @@ func (g *groupSide) cells() int {
 
 // follow makes the replica, behind what was found; it is the i-th of the store.
 func (m *member) follow(s *Store, g *groupSide, i int) {
+	m.checks = make(chan uint64, 1)
 	m.cell.open(s.mem.Table, i, g.cells(), &m.found.Config)
 	m.Replica = replica.New(replica.Config{
 		Group: m.group, Stream: groupStream(m.group), Life: max(1, rand.Uint64()), Shards: s.shards, Mine: m.found.Shards, Seed: s.mem.Seed,
@@ -201,6 +207,7 @@ func (m *member) follow(s *Store, g *groupSide, i int) {
 		Patience: s.cfg.groupPatience, Free: s.mem.Slabs.Free, Results: s.dedup, Short: func() { noteShort(s) },
 		Publish: func(writes []*flight.Flight) { s.journal.PublishWrites(writes, s.shards, s.dedup) },
 		Ready:   m.cell.ready, Configured: m.cell.configured,
+		Check: m.checkBegins,
 		Done: func(writes []*flight.Flight, bytes int64) {
 			g.direct.published(writes, bytes)
 			state := m.State()
@@ -241,7 +248,7 @@ func (g *groupSide) start(s *Store, d *direct) {
 	g.alone = pipeline.NewOrderer(&lonely{s.pipe, g.of}, pipeline.OrderEnv{Memory: s.mem, Results: s.dedup, Reserve: s.evictor.Reserve, Read: s.ask})
 	for _, m := range g.members {
 		s.Events.begin(m.group, m.found.Shards, m.found.Turn.Newest(0))
-		s.life.Go(func() { m.Run(s.life) })
+		m.live(s, g)
 	}
 	if len(g.members) > 0 {
 		all := slices.Clone(g.members)
@@ -253,6 +260,12 @@ func (g *groupSide) start(s *Store, d *direct) {
 			}
 		})
 	}
+}
+
+// live starts what the replica does by itself, until the store ends.
+func (m *member) live(s *Store, g *groupSide) {
+	s.life.Go(func() { m.Run(s.life) })
+	s.life.Go(func() { m.runChecks(s, g) })
 }
 
 // mayTakePart waits until the replicas may take part. false: the store ends.

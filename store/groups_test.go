@@ -507,6 +507,8 @@ func TestGroupStorm(t *testing.T) {
 			}
 		})
 	}
+	compared := 0
+	clients.Go(func() { compared = c.compareUntil(ends) })
 	kills, cuts, transfers := 0, 0, 0
 	for time.Now().Before(ends) {
 		time.Sleep(time.Duration(rng.IntN(400)) * time.Millisecond)
@@ -545,6 +547,11 @@ func TestGroupStorm(t *testing.T) {
 		return true
 	})
 	c.settle()
+	for id, shard := range map[consensus.GroupID]uint16{pair: 0, single: 1} {
+		_, of := c.check(id, shard)
+		c.wantAlike(fmt.Sprint("at the end, group ", id), of)
+	}
+	t.Logf("%d digests of replicas were compared meanwhile", compared)
 	all := 0
 	for _, h := range c.hosts {
 		for id := range 3 {

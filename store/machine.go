@@ -58,6 +58,7 @@ func (m *machine) Snapshot(context.Context) (consensus.Snapshot, error) {
 	if err != nil {
 		return nil, errors.Join(err, snap.Close())
 	}
+	m.s.groups.sent.Add(1)
 	return &sentImage{image.NewReader(snap, &state, isShort), snap, state.State}, nil
 }
 
@@ -184,6 +185,7 @@ func (m *machine) Adopt(r consensus.Received) error {
 	m.s.parts.Forget(m.found.Shards)
 	m.s.Events.restart(m.found.Shards, got.state.Turn.Newest(0))
 	m.Installed(got.state)
+	m.s.groups.received.Add(1)
 	return nil
 }
 

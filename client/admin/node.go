@@ -90,6 +90,7 @@ const (
 	GossipKeys = wire.AdminGossipKeys // "" or "list", "reload" (the key file), "use DIGEST", "remove DIGEST"
 	Limits     = wire.AdminLimits     // the limits that are in force, and how often each was met
 	Tenants    = wire.AdminTenants    // the tenants, and what each uses
+	Check      = wire.AdminCheck      // replicas: "put GROUP" has all replicas of a group, which the node leads, compute a digest; "at GROUP INDEX": the node's
 )
 
 // Do asks the node for an operation of its operator, and returns the answer,

@@ -45,7 +45,7 @@ func TestUnheardAdmin(t *testing.T) {
 		}{
 			{wire.AdminRevoke, "bob", true}, {wire.AdminAllow, "bob", true}, {wire.AdminRotate, "start", true}, {wire.AdminGossipKeys, "use 0123456789abcdef", true},
 			{wire.AdminRotate, "status", false}, {wire.AdminGossipKeys, "list", false},
-			{wire.AdminStatus, "", false}, {wire.AdminTenants, "", false}, {wire.AdminLimits, "", false},
+			{wire.AdminStatus, "", false}, {wire.AdminTenants, "", false}, {wire.AdminLimits, "", false}, {wire.AdminCheck, "put 1", false},
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			_, err := admin.Of(c).Do(ctx, "n1", op.op, op.name)
@@ -88,7 +88,7 @@ func TestOperatorsOps(t *testing.T) {
 	if n := sent.Load(); n != 0 {
 		t.Errorf("%d requests were sent", n)
 	}
-	operators := []admin.Op{admin.Rotate, admin.Revoke, admin.Allow, admin.Status, admin.GossipKeys, admin.Limits, admin.Tenants}
+	operators := []admin.Op{admin.Rotate, admin.Revoke, admin.Allow, admin.Status, admin.GossipKeys, admin.Limits, admin.Tenants, admin.Check}
 	for op := range wire.DocumentKinds() {
 		if slices.Contains(operators, op) != op.Operators() {
 			t.Errorf("%v: %v", op, op.Operators())

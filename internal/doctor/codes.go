@@ -58,4 +58,9 @@ const (
 	CodeSlower        = "software-fabric" // the session runs in software though there is a device
 	CodeUnknown       = "no-address"      // a node of the map that gossip does not know
 	CodeSamePeer      = "same-node"       // two addresses lead to one store
+	CodeNoLeader      = "group-no-leader" // nobody leads a group of replicas: its keys wait
+	CodeNoMajority    = "group-majority"  // fewer replicas of a group are there than it needs
+	CodeNoSpare       = "no-spare"        // the loss of one more node stops a group
+	CodeReplicaAway   = "replica-away"    // a replica takes no part in its group
+	CodeReplicaLags   = "replica-lags"    // a replica lacks many entries, or is being sent all
 )

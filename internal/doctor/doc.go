@@ -105,6 +105,11 @@ type Clustered interface {
 	Cluster(context.Context) (admin.ClusterInfo, error)
 }
 
+// A Replicating peer tells an operator of the groups of replicas of which it has one.
+type Replicating interface {
+	Groups(context.Context) ([]admin.GroupStatus, error)
+}
+
 // A Gossiping peer tells an operator of its gossip.
 type Gossiping interface {
 	Gossip(context.Context) (Gossip, error)

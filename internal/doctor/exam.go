@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rdmakv/rdmakv/client/admin"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/verbs"
 	"github.com/rdmakv/rdmakv/rdma/verbs/ibv"
@@ -106,6 +107,10 @@ type peerExam struct {
 	devices *deviceExam
 	nodes   map[uint64]string // incarnation of a node -> an address that leads there
 	self    map[string]bool   // where this node itself is dialed
+
+	founders []admin.Group                  // of the cluster whose nodes tell of their groups; nil: there are no replicas
+	told     map[string][]admin.GroupStatus // by node
+	mute     []string                       // addresses of nodes that do not tell
 }
 
 // Run examines everything, in the order in which things depend on each other.
@@ -134,7 +139,7 @@ func Run(ctx context.Context, h Host, found []Step, s Settings) *Report {
 		e.cgroup()
 	}
 	e.clock()
-	others := &peerExam{exam: e, devices: devices, nodes: make(map[uint64]string), self: make(map[string]bool)}
+	others := &peerExam{exam: e, devices: devices, nodes: make(map[uint64]string), self: make(map[string]bool), told: make(map[string][]admin.GroupStatus)}
 	others.peers(ctx)
 	return &e.report
 }
@@ -177,7 +182,9 @@ func (e *peerExam) peers(ctx context.Context) {
 	}
 	if ctx.Err() != nil {
 		e.skip("examination", "", "it was interrupted: peers were left out")
+		return
 	}
+	e.groups()
 }
 
 // runs says where to dial this node at one of the addresses it listens at, if

@@ -74,6 +74,7 @@ func (e *peerExam) others(ctx context.Context, p Peer, addr string) (list []stri
 	if e.self[addr] && info.Teller != e.set.NodeID {
 		e.bad(Fail, "port", addr, CodePortInUse, "stop that one, or another port (listen)", "it is held by node %s of %s, and not by node %s", info.Teller, info.Name, e.set.NodeID)
 	}
+	e.replicas(ctx, p, addr, &info)
 	for _, n := range info.Nodes {
 		if n.ID == info.Teller || n.Weight == 0 && n.State != "alive" {
 			continue

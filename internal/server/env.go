@@ -86,6 +86,9 @@ func newMakers(srv *Server) *handle.Makers {
 		wire.AdminGossipKeys: ofName(srv.member.ChangeKeys),
 		wire.AdminLimits:     ofName(func(string) (any, error) { return srv.Limits(), nil }),
 		wire.AdminTenants:    ofName(func(string) (any, error) { return srv.Tenants(), nil }),
+		wire.AdminCheck: func(ctx context.Context, _ handle.Asker, argument []byte) ([]byte, error) {
+			return srv.groups.Check(ctx, argument)
+		},
 	}
 }
 

@@ -37,16 +37,18 @@ const (
 	AdminGossipKeys DocumentKind = 21 // list, add, use, remove
 	AdminLimits     DocumentKind = 22 // what is in force
 	AdminTenants    DocumentKind = 23 // list
+	AdminCheck      DocumentKind = 24 // of a group of replicas: "put GROUP", "at GROUP INDEX" (groupcheck.go)
 )
 
 // MaxDocumentKind is the highest kind.
-const MaxDocumentKind = AdminTenants
+const MaxDocumentKind = AdminCheck
 
 var documentNames = [MaxDocumentKind + 1]string{
 	DocumentStats: "stats", DocumentView: "view", DocumentMap: "map", DocumentPromise: "promise",
 	MapPrepare: "prepare", MapCommit: "commit", MapAbandon: "abandon",
 	AdminRotate: "rotate-rkeys", AdminRevoke: "revoke", AdminAllow: "allow", AdminStatus: "status",
 	AdminGossipKeys: "gossip-keys", AdminLimits: "limits", AdminTenants: "tenants",
+	AdminCheck: "check",
 }
 
 func (k DocumentKind) String() string {

@@ -207,6 +207,43 @@ func TestClusterCommands(t *testing.T) {
 	}
 }
 
+// TestReplicatedCluster: doctor and cluster check say of a cluster with replicas who may be lost, and check that replicas are alike.
+func TestReplicatedCluster(t *testing.T) {
+	g := newGroup(t, "kv1", "kv2", "kv3")
+	first := g.members[0]
+	g.must(first, "cluster", "init", "--replicas", "3", "--groups", "2", "kv1", "kv2", "kv3")
+	for i := range 10 {
+		g.must(g.members[i%3], "put", fmt.Sprint("key", i), "value")
+	}
+	if r := g.check(first, "").String(); strings.Count(r, "3 of 3 are alike at entry") != 2 || !strings.Contains(r, "each of 2 groups has a majority of replicas that take part; one more node may be lost") {
+		t.Errorf("%s", r)
+	}
+	examined := func() string {
+		_, stdout, stderr := g.kvclient(first, "doctor")
+		return stdout + stderr
+	}
+	if text := examined(); !strings.Contains(text, "each of 2 groups has one") || !strings.Contains(text, "one more node may be lost") {
+		t.Errorf("%s", text)
+	}
+	last := g.members[2]
+	_ = last.node.Kill()
+	r := g.check(first, "not-reached").String()
+	if strings.Contains(r, "shard-orphan") || !strings.Contains(r, "replica-silent") {
+		t.Errorf("%s", r)
+	}
+	for deadline := time.Now().Add(time.Minute); ; {
+		text := examined()
+		if strings.Contains(text, "no-spare: the loss of one more node stops groups 1, 2") && strings.Contains(text, "each of 2 groups has one") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("one node is away: %s", text)
+		}
+	}
+	last.node = here(t).start(last.args...)
+	g.check(first, "")
+}
+
 // TestGossipKeys changes the key of gossip while the cluster runs, as the
 // help text says.
 func TestGossipKeys(t *testing.T) {

@@ -55,6 +55,7 @@ var documentKinds = [wire.MaxDocumentKind + 1]documentKind{
 	wire.AdminGossipKeys: kindOf(mayAdminister, onAdmin, wire.MaxAdminName),
 	wire.AdminLimits:     kindOf(mayAdminister, onAdmin, wire.MaxAdminName),
 	wire.AdminTenants:    kindOf(mayAdminister, onAdmin, wire.MaxAdminName),
+	wire.AdminCheck:      kindOf(mayAdminister, onAdmin, wire.MaxAdminName),
 }
 
 // kindOf is the row of a kind whose argument has at most that many bytes.

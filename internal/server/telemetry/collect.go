@@ -10,6 +10,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/rdma/wait"
+	"github.com/rdmakv/rdmakv/store"
 )
 
 // A collector shows the node's counters to Prometheus. It is one collector over
@@ -97,7 +98,10 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	collectTenants(out, c.src)
-	c.src.Node().collectCluster(out)
+	node := c.src.Node()
+	node.collectCluster(out)
+	groups := store.GroupStatsOf(main.Store)
+	node.collectGroups(out, &groups)
 	for _, sp := range c.src.Spaces() {
 		sp.collect(sink{ch, sp.Name})
 	}

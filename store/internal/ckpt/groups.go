@@ -29,6 +29,9 @@ type Group interface {
 	// Published returns the newest entry that is published, and the configurations that were
 	// applied behind the newest state that Saved was told.
 	Published() (index uint64, configs []consensus.Config)
+	// Due returns up to which entry rounds may take in, and the configurations as Published does. It is
+	// less than what is published while a check waits for the base to be at its place.
+	Due() (index uint64, configs []consensus.Config)
 	// Saved says up to where the base has the group. It waits for nothing.
 	Saved(s groupentry.State)
 }
@@ -109,7 +112,7 @@ func (k *Keeper) useful() log.Position { return k.oldest((*followed).lags) }
 
 // lags says whether the base lacks something that the group has published.
 func (g *followed) lags() bool {
-	to, _ := g.Published()
+	to, _ := g.Due()
 	return to > g.state.Applied
 }
 
@@ -129,7 +132,7 @@ func (k *Keeper) following() []*followed {
 func wants(groups []*followed) []checkpoint.Group {
 	var list []checkpoint.Group
 	for _, g := range groups {
-		to, configs := g.Published()
+		to, configs := g.Due()
 		list = append(list, checkpoint.Group{ID: g.ID(), Stream: g.Stream(), From: g.state, To: to, Configs: configs})
 	}
 	return list

@@ -27,6 +27,7 @@ type team struct {
 	next      uint64 // number
 	entries   [][]*flight.Flight
 	published atomic.Int64
+	most      atomic.Int64 // that rounds may take in; 0: all
 	saved     []uint64
 	onSaved   func(uint64)
 }
@@ -37,6 +38,15 @@ func (g *team) Shards() []uint16      { return []uint16{g.shard} }
 
 func (g *team) Published() (uint64, []consensus.Config) {
 	return uint64(g.published.Load()), []consensus.Config{{Index: 1, Voters: []consensus.Member{{ID: 1, Node: "n"}}}}
+}
+
+// Due is Published, but for what the test holds back.
+func (g *team) Due() (uint64, []consensus.Config) {
+	to, configs := g.Published()
+	if most := uint64(g.most.Load()); most > 0 {
+		to = min(to, most)
+	}
+	return to, configs
 }
 
 // Saved trims the log, as an engine does.
@@ -315,5 +325,39 @@ func TestReplace(t *testing.T) {
 	}
 	if err := r.Replace(t.Context(), g.id, other, func() error { return &tables.FenceError{Cause: "a test"} }); err == nil || r.fenced.Load() == nil {
 		t.Errorf("%v: nobody knows what the base has, and the store goes on", err)
+	}
+}
+
+// TestRoundsStayAtACheck: rounds take in no entry behind the one that Due says, however many are published; Reach returns when the base has
+// that one, and Now when it has all.
+func TestRoundsStayAtACheck(t *testing.T) {
+	r := newRig(t, nil)
+	g := r.team(1, 0, 1)
+	g.write("x")
+	g.write("y")
+	g.publish(2)
+	g.most.Store(3) // x
+	r.life.Go(r.Run)
+	if err := r.Reach(t.Context(), g.id, 3); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- r.Now(t.Context()) }()
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := r.Reach(short, g.id, 4); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the base is to stay in front of entry 4: %v", err)
+	}
+	if got := g.find("x") + " " + g.find("y"); got != "base log" {
+		t.Errorf("while a check holds the base, x and y are in %s", got)
+	}
+	select {
+	case err := <-ended:
+		t.Errorf("Now says that the base has all: %v", err)
+	default:
+	}
+	g.most.Store(0)
+	if err := errors.Join(<-ended, r.Reach(t.Context(), g.id, 4)); err != nil || g.find("y") != "base" {
+		t.Errorf("%v, and y is in %s", err, g.find("y"))
 	}
 }

@@ -271,6 +271,16 @@ func (k *Keeper) Now(ctx context.Context) error {
 	for _, g := range k.groupList() {
 		r.entries[g.ID()], _ = g.Published()
 	}
+	return k.wait(ctx, r)
+}
+
+// Reach returns when the base has an entry of a group, which is published, or with an error as Now.
+func (k *Keeper) Reach(ctx context.Context, id consensus.GroupID, index uint64) error {
+	return k.wait(ctx, &request{entries: map[consensus.GroupID]uint64{id: index}, done: make(chan struct{})})
+}
+
+// wait has rounds go on until the base meets a request.
+func (k *Keeper) wait(ctx context.Context, r *request) error {
 	k.mu.Lock()
 	if k.met(r) {
 		k.mu.Unlock()

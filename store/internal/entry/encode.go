@@ -18,6 +18,14 @@ func AppendMarker(b []byte, life, term uint64) []byte {
 	return binary.LittleEndian.AppendUint64(b, term)
 }
 
+// AppendCheck appends a check.
+func AppendCheck(b []byte, id uint64) []byte {
+	if id == 0 {
+		panic("entry: a check without an id")
+	}
+	return binary.LittleEndian.AppendUint64(appendHead(b, Check, 0, 0), id)
+}
+
 // appendHead appends what stands in front of every entry.
 func appendHead(b []byte, k Kind, count uint32, reign uint64) []byte {
 	b = append(b, Format, byte(k), 0, 0)

@@ -90,6 +90,19 @@ func TestMarker(t *testing.T) {
 	}
 }
 
+// TestCheck: a check says its id, and changes no turn, wherever it stands.
+func TestCheck(t *testing.T) {
+	e, err := Parse(AppendCheck(nil, 7), nil)
+	if err != nil || e.Kind != Check || e.ID != 7 {
+		t.Errorf("%+v, %v", e, err)
+	}
+	for _, turn := range []Turn{{}, {Reign: 4, Next: 9}} {
+		if was := turn; !turn.Take(12, &e) || turn != was {
+			t.Errorf("behind %+v a check counts not, or leaves %+v", was, turn)
+		}
+	}
+}
+
 // TestHostile: what no program writes is refused, and says what it is.
 func TestHostile(t *testing.T) {
 	le := binary.LittleEndian
@@ -104,7 +117,7 @@ func TestHostile(t *testing.T) {
 	}{
 		{"nothing", nil, nil, ErrMalformed, "0 bytes"},
 		{"another format", two, func(b []byte) []byte { b[0] = 2; return b }, ErrNewer, "format 2"},
-		{"another kind", two, func(b []byte) []byte { b[offKind] = 3; return b }, ErrNewer, "kind 3"},
+		{"another kind", two, func(b []byte) []byte { b[offKind] = 4; return b }, ErrNewer, "kind 4"},
 		{"flags", two, func(b []byte) []byte { b[offZero] = 1; return b }, ErrNewer, "flags"},
 		{"half a head", two, func(b []byte) []byte { return b[:headLen-1] }, ErrMalformed, "no head"},
 		{"no first", two, func(b []byte) []byte { return b[:writesHead-1] }, ErrMalformed, "writes in"},
@@ -131,6 +144,11 @@ func TestHostile(t *testing.T) {
 		{"a marker in no term", AppendMarker(nil, 7, 3), func(b []byte) []byte { le.PutUint64(b[offTerm:], 0); return b }, ErrMalformed, "term 0"},
 		{"a marker with writes", AppendMarker(nil, 7, 3), func(b []byte) []byte { b[offCount] = 1; return b }, ErrMalformed, "1 writes"},
 		{"a marker in a reign", AppendMarker(nil, 7, 3), func(b []byte) []byte { b[offReign] = 1; return b }, ErrMalformed, "reign 1"},
+		{"a check without an id", AppendCheck(nil, 7), func(b []byte) []byte { le.PutUint64(b[offID:], 0); return b }, ErrMalformed, "without an id"},
+		{"a check with writes", AppendCheck(nil, 7), func(b []byte) []byte { b[offCount] = 1; return b }, ErrMalformed, "1 writes"},
+		{"a check in a reign", AppendCheck(nil, 7), func(b []byte) []byte { b[offReign] = 1; return b }, ErrMalformed, "reign 1"},
+		{"a check and more", AppendCheck(nil, 7), func(b []byte) []byte { return append(b, 0) }, ErrMalformed, "check of"},
+		{"half a check", AppendCheck(nil, 7), func(b []byte) []byte { return b[:checkLen-1] }, ErrMalformed, "check of"},
 		{"a marker and more", AppendMarker(nil, 7, 3), func(b []byte) []byte { return append(b, 0) }, ErrMalformed, "marker of"},
 	} {
 		b := bytes.Clone(tc.b)
@@ -232,6 +250,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(AppendMarker(nil, 7, 3))
 	f.Add(encoded(9, 5, write(3, "a"), write(4, "b", "-c", "d")))
 	f.Add(encoded(9, 5, write(3, "-a")))
+	f.Add(AppendCheck(nil, 7))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e, err := Parse(b, nil)
 		if err != nil {

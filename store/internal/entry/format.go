@@ -26,6 +26,15 @@ import (
 //	| 64     | 64     |   knows its own
 //	+--------+--------+
 //
+// A check has reign 0 and count 0, too. It changes nothing: all replicas compare what they have
+// when they have applied it:
+//
+//	 16
+//	+--------+
+//	| id     |   at random, so that a leader knows its own
+//	| 64     |
+//	+--------+
+//
 // Writes:
 //
 //	 16       24        32
@@ -54,6 +63,9 @@ const (
 	offTerm   = offLife + 8
 	markerLen = offTerm + 8
 
+	offID    = headLen
+	checkLen = offID + 8
+
 	offFirst   = headLen
 	offNumbers = offFirst + 8
 	writesHead = offNumbers + 8
@@ -66,6 +78,7 @@ type Kind uint8
 const (
 	Marker Kind = 1
 	Writes Kind = 2
+	Check  Kind = 3
 )
 
 // MostNumbers bounds the numbers of an entry: those that fit when each is one of the smallest.
@@ -86,6 +99,7 @@ type Entry struct {
 	Reign uint64 // of writes
 
 	Life, Term uint64 // of a marker
+	ID         uint64 // of a check
 
 	First, Numbers uint64 // of writes
 	Writes         []logged.Write
@@ -116,6 +130,14 @@ func Parse(b []byte, spare []logged.Write) (Entry, error) {
 		e.Life, e.Term = le.Uint64(b[offLife:]), le.Uint64(b[offTerm:])
 		if e.Life == 0 || e.Term == 0 {
 			return Entry{}, malformed("a marker of life %d in term %d", e.Life, e.Term)
+		}
+		return e, nil
+	case Check:
+		if len(b) != checkLen || count != 0 || e.Reign != 0 {
+			return Entry{}, malformed("a check of %d bytes with %d writes in reign %d", len(b), count, e.Reign)
+		}
+		if e.ID = le.Uint64(b[offID:]); e.ID == 0 {
+			return Entry{}, malformed("a check without an id")
 		}
 		return e, nil
 	case Writes:

@@ -17,6 +17,7 @@
 //     in front of them.
 //   - An entry whose predecessor was lost is void, because the numbers have a gap. If it
 //     counted, an increment could be applied without the one that it was judged behind.
+//   - A check counts wherever it stands, because it changes nothing.
 //   - An entry that came twice is void the second time, because its numbers were taken.
 //
 // These are rules R2 and R3 of the replication; model/reign.pml has them, and shows what each
@@ -42,6 +43,8 @@ func (t *Turn) Take(index uint64, e *Entry) bool {
 	case e.Kind == Marker:
 		t.Reign = index
 		t.Next = max(1, t.Next)
+		return true
+	case e.Kind == Check:
 		return true
 	case t.Reign == 0 || e.Reign != t.Reign || e.First != max(1, t.Next):
 		return false

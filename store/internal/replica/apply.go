@@ -89,6 +89,17 @@ func (r *Replica) Saved(s entry.State) {
 	r.c.Trim(s.Applied)
 }
 
+// Due is Published, but not beyond a check that waits for the base to be at its place.
+func (r *Replica) Due() (index uint64, configs []consensus.Config) {
+	index, configs = r.Published()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.checks.hold != 0 {
+		index = min(index, r.checks.hold)
+	}
+	return index, configs
+}
+
 // apply publishes an entry of a leader, and returns what is to be told of it.
 func (r *Replica) apply(e *consensus.Entry, turn *entry.Turn) (tell func(), err error) {
 	p, err := entry.Parse(e.Data, r.parsed)
@@ -106,6 +117,10 @@ func (r *Replica) apply(e *consensus.Entry, turn *entry.Turn) (tell func(), err 
 	case p.Kind == entry.Marker:
 		next := turn.Next
 		return func() { r.begin(e, &p, next) }, nil
+	case p.Kind == entry.Check:
+		id, index := p.ID, e.Index
+		checkBegins(r, index) // before it is published: from then on rounds may take it in
+		return func() { checkApplied(r, id, index) }, nil
 	}
 	for i := range p.Writes {
 		if w := &p.Writes[i]; !r.mine[w.Shard] {

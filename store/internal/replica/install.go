@@ -48,6 +48,7 @@ func (r *Replica) forget() {
 // Installed says that the store has a state, which was another replica's.
 func (r *Replica) Installed(s entry.State) {
 	r.mu.Lock()
+	r.checks.overtaken(s.Applied)
 	r.state, r.configs = s, nil
 	r.mu.Unlock()
 	r.c.Configured(s.Config)
@@ -60,6 +61,7 @@ func (r *Replica) End(why error) {
 	defer r.work.Unlock()
 	r.mu.Lock()
 	r.role, r.leader = follows, 0
+	r.checks.end(why)
 	flew, waited, bytes := r.drain()
 	r.mu.Unlock()
 	writes := append(flew, waited...)

@@ -32,7 +32,7 @@ func (r *Replica) Run(life *base.Life) {
 		}
 		r.giveUp(time.Now())
 		for {
-			term, data, marker := r.proposal()
+			term, data, what := r.proposal()
 			if data == nil {
 				break
 			}
@@ -45,7 +45,7 @@ func (r *Replica) Run(life *base.Life) {
 				again.Reset(r.c.Pause)
 				break
 			}
-			r.proposed(term, marker)
+			r.proposed(term, what)
 		}
 		if left, waits := r.patience(time.Now()); waits {
 			late.Reset(max(left, r.c.Pause)) // below that: an entry is being published
@@ -55,15 +55,18 @@ func (r *Replica) Run(life *base.Life) {
 	}
 }
 
-// proposal returns what is to be proposed next, in which term; nil: there is nothing.
-func (r *Replica) proposal() (term uint64, data []byte, marker bool) {
+// proposal returns what is to be proposed next, in which term, and what it is; nil: there is nothing.
+func (r *Replica) proposal() (term uint64, data []byte, what entry.Kind) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case r.role == stands && !r.asked:
-		return r.term, entry.AppendMarker(nil, r.c.Life, r.term), true
+		return r.term, entry.AppendMarker(nil, r.c.Life, r.term), entry.Marker
 	case r.role != leads:
-		return 0, nil, false
+		return 0, nil, 0
+	}
+	if data := r.checks.proposal(); data != nil {
+		return r.term, data, entry.Check
 	}
 	if r.cut == nil && len(r.queue) > 0 && len(r.flying) < r.c.MostFlying {
 		b := r.take()
@@ -73,18 +76,22 @@ func (r *Replica) proposal() (term uint64, data []byte, marker bool) {
 		r.flying = append(r.flying, b)
 		r.cut = entry.AppendWrites(make([]byte, 0, entry.Head+b.cost), r.reign, b.first, b.next, b.writes)
 	}
-	return r.term, r.cut, false
+	return r.term, r.cut, entry.Writes
 }
 
 // proposed notes that the engine has taken what proposal returned.
-func (r *Replica) proposed(term uint64, marker bool) {
+func (r *Replica) proposed(term uint64, what entry.Kind) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case r.term != term || r.role == follows:
-	case marker:
+	case what == entry.Marker:
 		r.asked = true
+	case what == entry.Check:
+		r.checks.sent = true
 	default:
+		r.counts.Entries++
+		r.counts.Bytes += uint64(len(r.cut))
 		r.cut = nil
 	}
 }

@@ -49,6 +49,9 @@ type Config struct {
 	// Configured is told of the configuration in force here: of one that an entry has made before Apply returns (R12), and of that of a state that
 	// was installed.
 	Configured func(consensus.Config)
+	// Check is told of a check that is applied, and that Due goes to from now on: whoever is told calls CheckStands when the base is there, and
+	// CheckOver in any case. It waits for nothing. nil: the replica has no base that could be compared.
+	Check func(index uint64)
 	// Done is told of writes that were published. Those with a Done are answered by it; bytes is what
 	// they were admitted with.
 	Done func(writes []*flight.Flight, bytes int64)
@@ -116,6 +119,9 @@ type Replica struct {
 
 	state   entry.State        // that is published
 	configs []consensus.Config // applied, and not known to be in the base
+
+	checks checks
+	counts Counts
 
 	wake chan struct{} // capacity 1
 
@@ -227,7 +233,10 @@ func (r *Replica) Leads(term uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.falls()
+	r.counts.hears(r.heard, term)
+	r.counts.Elected++
 	r.role, r.term, r.asked, r.heard = stands, term, false, term
+	r.checks.lost(r.notLeader())
 	r.signal()
 }
 
@@ -237,7 +246,9 @@ func (r *Replica) Follows(term uint64, leader consensus.ReplicaID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.falls()
+	r.counts.hears(r.heard, term)
 	r.role, r.leader, r.heard, r.cut = follows, leader, term, nil
+	r.checks.lost(r.notLeader())
 }
 
 // falls notes that the replica is about to order no more, if it does, and has Run look at what is under way. Caller holds mu.
@@ -254,4 +265,41 @@ func (r *Replica) signal() {
 	case r.wake <- struct{}{}:
 	default:
 	}
+}
+
+// Counts are what a replica has done, since it was made.
+//
+// They are counted under the lock of the replica, where what they count happens, so they cost a write nothing that it does not pay already.
+type Counts struct {
+	// Elected is how often it was elected, and Terms how often it has heard of a later term: of an election, most often. Where Terms rise and
+	// Elected stands still at all replicas, nobody gets a majority.
+	Elected, Terms uint64
+	// Entries are those of writes that it has proposed as the leader and that its engine has taken, and Bytes theirs. One that is proposed
+	// again, because a reign began, counts again.
+	Entries, Bytes uint64
+	// Checks are those that came to a digest here, and Failed those that did not (CheckAt says why).
+	Checks, Failed uint64
+}
+
+// hears counts a term.
+func (c *Counts) hears(before, now uint64) {
+	if now > before {
+		c.Terms++
+	}
+}
+
+// checked counts the end of a check.
+func (c *Counts) checked(err error) {
+	if err != nil {
+		c.Failed++
+	} else {
+		c.Checks++
+	}
+}
+
+// CountsOf returns those of a replica, as of now. It is safe for concurrent use.
+func CountsOf(r *Replica) Counts {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.counts
 }

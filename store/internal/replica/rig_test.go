@@ -188,11 +188,11 @@ func (n *node) propose(term uint64, data []byte) error {
 // run does what Run does when it is woken.
 func (n *node) run() {
 	for {
-		term, data, marker := n.proposal()
+		term, data, what := n.proposal()
 		if data == nil || n.c.Propose(term, data) != nil {
 			return
 		}
-		n.proposed(term, marker)
+		n.proposed(term, what)
 	}
 }
 

@@ -44,7 +44,8 @@ step that fails, why, and what to do: kernel modules and libraries, devices,
 ports, GIDs, MTU, locked memory, huge pages, control groups, clocks, key files,
 the data directory, the ports to listen at, then for each peer its name, its
 gossip and data ports, a session, messages, one-sided READs, small and large,
-and its clock. It needs no running node, and changes nothing.
+and its clock; of a cluster with replicas whether each group has a leader and a
+majority, how many nodes may be lost, and which replicas lag. It needs no running node, and changes nothing.
 
 It reads the configuration of the node too: run it with the node's --config (or
 flags) and as the node's user. Peers are the data addresses that are given, else
@@ -306,14 +307,25 @@ func (p doctorPeer) Cluster(ctx context.Context) (admin.ClusterInfo, error) {
 	return admin.Of(p.c).Cluster(ctx)
 }
 
+// status is what the node says of itself.
+func (p doctorPeer) status(ctx context.Context) (st wire.NodeStatus, err error) {
+	text, err := p.Do(ctx, wire.AdminStatus, "")
+	if err == nil {
+		err = json.Unmarshal(text, &st)
+	}
+	return st, err
+}
+
+// Groups implements doctor.Replicating.
+func (p doctorPeer) Groups(ctx context.Context) ([]admin.GroupStatus, error) {
+	st, err := p.status(ctx)
+	return st.Groups, err
+}
+
 // Gossip implements doctor.Gossiping.
 func (p doctorPeer) Gossip(ctx context.Context) (doctor.Gossip, error) {
-	text, err := p.Do(ctx, wire.AdminStatus, "")
+	st, err := p.status(ctx)
 	if err != nil {
-		return doctor.Gossip{}, err
-	}
-	var st wire.NodeStatus
-	if err := json.Unmarshal(text, &st); err != nil {
 		return doctor.Gossip{}, err
 	}
 	if st.Gossip == nil {
