@@ -436,7 +436,7 @@ func changeAtTheEnd(w *World) {
 	}()
 	time.Sleep(20 * time.Millisecond)
 	time.AfterFunc(5*time.Millisecond, func() { lead.node.hang(false) })
-	lead.node.crash(1, false)
+	lead.node.stop()
 	if err := <-got; !errors.Is(err, consensus.ErrUnknown) {
 		w.errorf("a change that is under way when its leader ends: %v", err)
 	}
