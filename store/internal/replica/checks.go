@@ -185,8 +185,9 @@ func checkApplied(r *Replica, id, index uint64) {
 		r.checks.id = 0
 	}
 	c := r.checks.at(index)
+	waits := c != nil && c.State == CheckWaits
 	r.mu.Unlock()
-	if c != nil && c.State == CheckWaits {
+	if waits {
 		r.c.Check(index)
 	}
 }

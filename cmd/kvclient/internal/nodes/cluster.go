@@ -101,8 +101,9 @@ that is alive must be named; NODE:0 leaves one out, which then gets no shard.
 
 With --replicas 3 each key is on three nodes and outlives the loss of one; the
 shards make up groups (--groups, 16 where there are as many shards), and each group
-elects which of its replicas leads. So far keys of such a cluster are got by SEND,
-and scans and watches are refused.
+elects which of its replicas leads. The number of groups stays: take 4 for each node
+that the cluster shall ever have, and no more, because many writes to one group cost
+less than a few to each of many.
 
 A node that does not listen yet, or that gossip has not told of, is waited for
 (--wait).`,
