@@ -1,0 +1,2 @@
+// Package simcluster plays whole clusters.
+package simcluster

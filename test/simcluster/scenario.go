@@ -1,0 +1,60 @@
+package simcluster
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/rdmakv/rdmakv/rdma/sim"
+)
+
+// A Scenario is what a run is about. Everything else the seed decides.
+type Scenario struct {
+	Name      string
+	Adversity sim.Adversity
+	Ops       int // of the workers, together
+	Workers   int
+	Objects   int           // keys, or batches of keys, in use at a time
+	Groups    int           // of the shards
+	Replicas  int           // of each key; 0: 3 or 5, by the seed
+	Disk      time.Duration // bounds what a sync takes
+	Pace      time.Duration // up to so long a worker rests after each operation
+	Calm      bool          // nothing goes wrong: most gets have to be by READ
+	Every     time.Duration // up to so long it takes from one fault to the next; 0: there are none
+	Faults    []Fault       // what there is to choose from; one that stands twice is chosen twice as often
+}
+
+// A Fault is one thing that is done to a world. It ends by itself, and undoes what it has done, unless done is closed before.
+type Fault func(w *World, n *Node, rng *rand.Rand, done <-chan struct{}) error
+
+// slow is adversity without losses.
+func slow() sim.Adversity {
+	a := sim.Storm()
+	a.Lose, a.Setup = 0, 0
+	return a
+}
+
+// faulty loses connections often enough that a short run sees several.
+func faulty() sim.Adversity {
+	a := sim.Storm()
+	a.Lose = 0.001
+	return a
+}
+
+// Scenarios is all of them.
+func Scenarios() []Scenario {
+	return []Scenario{
+		{Name: "calm", Adversity: slow(), Ops: 300, Workers: 4, Objects: 3, Groups: 2, Pace: 20 * time.Millisecond, Calm: true},
+		{Name: "kill", Adversity: slow(), Ops: 300, Workers: 5, Objects: 2, Groups: 2, Pace: 200 * time.Millisecond, Disk: 5 * time.Millisecond,
+			Every: 4 * time.Second, Faults: []Fault{kill}},
+		{Name: "stop", Adversity: slow(), Ops: 300, Workers: 5, Objects: 2, Groups: 2, Pace: 100 * time.Millisecond,
+			Every: 3 * time.Second, Faults: []Fault{stop, stop, kill}},
+		{Name: "pause", Adversity: slow(), Ops: 300, Workers: 5, Objects: 2, Groups: 2, Pace: 100 * time.Millisecond,
+			Every: 2 * time.Second, Faults: []Fault{pause}},
+		{Name: "cut", Adversity: slow(), Ops: 300, Workers: 5, Objects: 2, Groups: 2, Pace: 100 * time.Millisecond,
+			Every: 2 * time.Second, Faults: []Fault{cutOff, cutWay, cutWay, cutClient}},
+		{Name: "disk", Adversity: slow(), Ops: 300, Workers: 5, Objects: 2, Groups: 2, Pace: 100 * time.Millisecond, Disk: 30 * time.Millisecond,
+			Every: 2 * time.Second, Faults: []Fault{hang, hang, kill}},
+		{Name: "everything", Adversity: faulty(), Ops: 300, Workers: 5, Objects: 2, Groups: 2, Pace: 150 * time.Millisecond, Disk: 5 * time.Millisecond,
+			Every: 2 * time.Second, Faults: []Fault{kill, kill, stop, pause, pause, cutOff, cutWay, cutClient, hang, lose}},
+	}
+}
