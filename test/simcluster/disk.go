@@ -15,6 +15,7 @@ import (
 // goroutine waits for a mutex.
 type slowDisk struct {
 	most time.Duration // what a sync takes at most
+	dead chan struct{} // closed when the node is killed: what its program waits for ends
 
 	mu   sync.Mutex
 	rng  *rand.Rand
@@ -35,7 +36,10 @@ func (d *slowDisk) wrap(fs vfs.FS) vfs.FS {
 		switch op.Kind {
 		case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
 			if path.Base(path.Dir(op.Path)) == "log" {
-				time.Sleep(d.takes(op.Path))
+				select {
+				case <-time.After(d.takes(op.Path)):
+				case <-d.dead:
+				}
 			}
 		}
 		return nil

@@ -116,6 +116,15 @@ func lose(w *World, n *Node, _ *rand.Rand, _ <-chan struct{}) error {
 
 // cutOff: a node is cut off from all other nodes, and from no client.
 func cutOff(w *World, n *Node, rng *rand.Rand, done <-chan struct{}) error {
+	return w.cutOffFor(6*time.Second, n, rng, done)
+}
+
+// longCut: it is, for so long that the others may have let go what it lacks.
+func longCut(w *World, n *Node, rng *rand.Rand, done <-chan struct{}) error {
+	return w.cutOffFor(30*time.Second, n, rng, done)
+}
+
+func (w *World) cutOffFor(most time.Duration, n *Node, rng *rand.Rand, done <-chan struct{}) error {
 	w.count(func(d *Done) { d.Cuts++ })
 	set := func(on bool) {
 		for _, o := range w.nodes {
@@ -126,7 +135,7 @@ func cutOff(w *World, n *Node, rng *rand.Rand, done <-chan struct{}) error {
 		}
 	}
 	set(true)
-	rest(rng, 6*time.Second, done)
+	rest(rng, most, done)
 	set(false)
 	return nil
 }
@@ -172,4 +181,34 @@ func cutClient(w *World, n *Node, rng *rand.Rand, done <-chan struct{}) error {
 	rest(rng, 6*time.Second, done)
 	set(false)
 	return nil
+}
+
+// setClock: a node's wall clock is set.
+func setClock(w *World, n *Node, rng *rand.Rand, _ <-chan struct{}) error {
+	w.count(func(d *Done) { d.Clocks++ })
+	n.skew.Store(w.sc.skew(rng))
+	return nil
+}
+
+// blackout: all nodes that nothing else is done to lose their power at once, and come back.
+func blackout(w *World, n *Node, rng *rand.Rand, done <-chan struct{}) error {
+	w.count(func(d *Done) { d.Blackouts++ })
+	all := []*Node{n}
+	for _, o := range w.nodes {
+		if o != n && o.busy.TryLock() {
+			defer o.busy.Unlock()
+			all = append(all, o)
+		}
+	}
+	for _, o := range all {
+		o.kill(time.Duration(rng.Int64N(int64(3 * time.Second))))
+	}
+	rest(rng, 3*time.Second, done)
+	var wg sync.WaitGroup
+	errs := make([]error, len(all))
+	for i, o := range all {
+		wg.Go(func() { errs[i] = o.start() })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }

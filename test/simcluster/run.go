@@ -14,6 +14,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/rdma/sim"
 	"github.com/rdmakv/rdmakv/test/linear"
+	node "github.com/rdmakv/rdmakv/test/sim"
 )
 
 // An Outcome is what a run showed.
@@ -24,7 +25,9 @@ type Outcome struct {
 	Believed     uint64 // gets that READs answered
 	Asked        uint64 // gets that a SEND answered
 	Refused      uint64 // gets that were READ, and not believed by words
-	Elections    uint64 // terms that began
+	Elections    int    // that were won
+	Samples      int    // of cells
+	Snapshots    int    // that were begun
 	Virtual      time.Duration
 	Real         time.Duration
 	Network      sim.Counts
@@ -36,7 +39,8 @@ type Outcome struct {
 // add adds up what runs have shown.
 func (o *Outcome) add(r *Outcome) {
 	o.Kills, o.Stops, o.Pauses, o.Cuts = o.Kills+r.Kills, o.Stops+r.Stops, o.Pauses+r.Pauses, o.Cuts+r.Cuts
-	o.OneWay, o.Hangs, o.Lost = o.OneWay+r.OneWay, o.Hangs+r.Hangs, o.Lost+r.Lost
+	o.OneWay, o.Hangs, o.Lost, o.Clocks, o.Blackouts = o.OneWay+r.OneWay, o.Hangs+r.Hangs, o.Lost+r.Lost, o.Clocks+r.Clocks, o.Blackouts+r.Blackouts
+	o.Samples, o.Snapshots = o.Samples+r.Samples, o.Snapshots+r.Snapshots
 	o.Ops, o.Unknown, o.Histories = o.Ops+r.Ops, o.Unknown+r.Unknown, o.Histories+r.Histories
 	o.Believed, o.Asked, o.Refused, o.Elections = o.Believed+r.Believed, o.Asked+r.Asked, o.Refused+r.Refused, o.Elections+r.Elections
 	o.Virtual, o.Real = o.Virtual+r.Virtual, o.Real+r.Real
@@ -53,6 +57,9 @@ func Run(t *testing.T, seed uint64, sc Scenario, log func(string)) (out Outcome)
 	runtime.GC()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	real := time.Now()
+	// Virtual time stands still for ever if a goroutine waits for a mutex whose holder sleeps: then the test's own time limit ends it, and this says which run it was.
+	stands := time.AfterFunc(2*time.Minute, func() { fmt.Printf("simcluster: scenario %s, seed %d goes on for two minutes\n", sc.Name, seed) })
+	defer stands.Stop()
 	var objects []*linear.Object
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -91,13 +98,22 @@ func play(seed uint64, sc *Scenario, log func(string), out *Outcome) (objects []
 		Can: linear.ClientCan, TTLFrom: 300 * time.Millisecond, TTLUpTo: 6 * time.Second, Pace: sc.Pace,
 		Done: func(o *linear.Object) { objects = append(objects, o) },
 	})
+	watched, watching := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watching)
+		w.watch.run(watched)
+	}()
+	undo := node.Interrupt(w.net, seed, 0)
+	churned := make(chan error, 1)
 	done, disturbed := make(chan struct{}), make(chan error, 1)
 	go func() { disturbed <- w.disturb(done) }()
+	go func() { churned <- w.churn(done) }()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	err = load.Run(ctx)
 	close(done)
-	err = errors.Join(err, <-disturbed)
+	err = errors.Join(err, <-disturbed, <-churned)
+	undo()
 	w.net.SetAdversity(sim.Adversity{})
 	out.Network, out.Done = w.net.Counts(), w.done
 	if err == nil {
@@ -112,13 +128,10 @@ func play(seed uint64, sc *Scenario, log func(string), out *Outcome) (objects []
 	if err == nil {
 		err = w.settle()
 	}
-	for _, n := range w.nodes {
-		for _, g := range n.groups() {
-			if g.State == "leads" {
-				out.Elections += g.Term
-			}
-		}
-	}
+	close(watched)
+	<-watching
+	out.Elections, out.Samples, out.Snapshots = w.watch.terms(), w.watch.samples, w.watch.snapshots
+	err = errors.Join(err, w.watch.err)
 	if err == nil {
 		err = w.equal()
 	}
@@ -135,7 +148,10 @@ func play(seed uint64, sc *Scenario, log func(string), out *Outcome) (objects []
 // crash, and that of the next leader may not.
 func (sc *Scenario) slack() linear.Slack {
 	s := linear.Slack{Rate: 0.01, Early: 20 * time.Millisecond, Late: 50 * time.Millisecond, Step: linear.ReplicaStep}
-	if sc.Every > 0 {
+	switch {
+	case sc.Skew > 0: // nobody loses its power; two clocks may be wrong in different directions, and one goes to another slowly
+		s.Early, s.Late = 2*sc.Skew+time.Second, 2*sc.Skew+time.Second
+	case sc.Every > 0:
 		s.Early, s.Late = 7*time.Second, 7*time.Second
 	}
 	return s
@@ -143,6 +159,6 @@ func (sc *Scenario) slack() linear.Slack {
 
 // Text says what happened.
 func (o *Outcome) Text() string {
-	return fmt.Sprintf("gets believed=%d asked=%d words=%d; elections=%d kills=%d stops=%d pauses=%d cuts=%d oneway=%d hangs=%d lost=%d",
-		o.Believed, o.Asked, o.Refused, o.Elections, o.Kills, o.Stops, o.Pauses, o.Cuts, o.OneWay, o.Hangs, o.Lost)
+	return fmt.Sprintf("gets believed=%d asked=%d words=%d; elections=%d snapshots=%d cells=%d; kills=%d blackouts=%d stops=%d pauses=%d cuts=%d oneway=%d hangs=%d lost=%d clocks=%d",
+		o.Believed, o.Asked, o.Refused, o.Elections, o.Snapshots, o.Samples, o.Kills, o.Blackouts, o.Stops, o.Pauses, o.Cuts, o.OneWay, o.Hangs, o.Lost, o.Clocks)
 }

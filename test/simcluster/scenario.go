@@ -20,11 +20,16 @@ type Scenario struct {
 	Pace      time.Duration // up to so long a worker rests after each operation
 	Calm      bool          // nothing goes wrong: most gets have to be by READ
 	Every     time.Duration // up to so long it takes from one fault to the next; 0: there are none
+	Skew      time.Duration // by up to so much the wall clocks of nodes are wrong
+	Churn     bool          // much is written beside, so that the log lets entries go and snapshots are needed
 	Faults    []Fault       // what there is to choose from; one that stands twice is chosen twice as often
 }
 
 // A Fault is one thing that is done to a world. It ends by itself, and undoes what it has done, unless done is closed before.
 type Fault func(w *World, n *Node, rng *rand.Rand, done <-chan struct{}) error
+
+// skew is by how many nanoseconds a wall clock is wrong.
+func (sc *Scenario) skew(rng *rand.Rand) int64 { return rng.Int64N(int64(2*sc.Skew)) - int64(sc.Skew) }
 
 // slow is adversity without losses.
 func slow() sim.Adversity {
@@ -54,6 +59,13 @@ func Scenarios() []Scenario {
 			Every: 2 * time.Second, Faults: []Fault{cutOff, cutWay, cutWay, cutClient}},
 		{Name: "disk", Adversity: slow(), Ops: 300, Workers: 5, Objects: 2, Groups: 2, Pace: 100 * time.Millisecond, Disk: 30 * time.Millisecond,
 			Every: 2 * time.Second, Faults: []Fault{hang, hang, kill}},
+		{Name: "clocks", Adversity: slow(), Ops: 300, Workers: 5, Objects: 4, Groups: 2, Pace: 100 * time.Millisecond, Skew: time.Second,
+			Every: 2 * time.Second, Faults: []Fault{setClock, setClock, stop, pause}},
+		{Name: "blackout", Adversity: slow(), Ops: 300, Workers: 5, Objects: 2, Groups: 2, Pace: 200 * time.Millisecond, Disk: 5 * time.Millisecond,
+			Every: 5 * time.Second, Faults: []Fault{blackout, kill}},
+		// Without Disk: at a change of segments the log waits for syncs under a mutex.
+		{Name: "snapshot", Adversity: slow(), Ops: 300, Workers: 5, Objects: 2, Groups: 2, Pace: 200 * time.Millisecond, Churn: true,
+			Every: 4 * time.Second, Faults: []Fault{longCut, longCut, kill, stop}},
 		{Name: "everything", Adversity: faulty(), Ops: 300, Workers: 5, Objects: 2, Groups: 2, Pace: 150 * time.Millisecond, Disk: 5 * time.Millisecond,
 			Every: 2 * time.Second, Faults: []Fault{kill, kill, stop, pause, pause, cutOff, cutWay, cutClient, hang, lose}},
 	}

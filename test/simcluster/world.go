@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -44,15 +46,18 @@ type World struct {
 
 	zombies sync.WaitGroup // lives that were ended and clear up
 
-	mu   sync.Mutex
-	rng  *rand.Rand         // of what is done to the world
-	cuts map[[2]string]bool // host names, from and to
-	done Done
+	watch *watcher
+	rng   *rand.Rand // of what is done to the world; of the goroutine that disturbs
+
+	mu       sync.Mutex
+	groupIDs []uint32
+	cuts     map[[2]string]bool // host names, from and to
+	done     Done
 }
 
 // Done is what was done to a world.
 type Done struct {
-	Kills, Stops, Pauses, Cuts, OneWay, Hangs, Lost int
+	Kills, Blackouts, Stops, Pauses, Cuts, OneWay, Hangs, Lost, Clocks int
 }
 
 // A Node is one machine of the cluster, over its lives.
@@ -63,11 +68,15 @@ type Node struct {
 	host *sim.Host
 	fs   *crashfs.Disk
 	rng  *rand.Rand // of its disk and its crashes
+	// drift is by how much its clocks run faster.
+	drift float64
+	skew  atomic.Int64 // its wall clock is ahead by so many nanoseconds
 
 	busy sync.Mutex // held by the one fault that is done to it
 
 	mu     sync.Mutex
 	srv    *server.Server // nil: it is down
+	life   int            // how many there were
 	gossip *gossipEnd
 	disk   *slowDisk
 }
@@ -78,9 +87,14 @@ func (n *Node) addr() string { return n.ip + ":7400" }
 func newWorld(seed uint64, sc *Scenario, log func(string)) (*World, error) {
 	w := &World{seed: seed, sc: sc, log: log, began: time.Now(), rng: rand.New(rand.NewPCG(seed, 1)), cuts: map[[2]string]bool{}}
 	w.net = sim.New(sim.Options{Seed: seed, Log: log})
+	w.watch = newWatcher(w)
 	w.talk = &gossipNet{ends: map[string]*gossipEnd{}, cut: w.separated}
 	for i := range nodes {
 		n := &Node{w: w, id: fmt.Sprintf("n%d", i+1), ip: fmt.Sprintf("10.0.0.%d", i+1), fs: crashfs.New(), rng: rand.New(rand.NewPCG(seed, uint64(10+i)))}
+		if sc.Skew > 0 {
+			n.drift = 0.01 * (n.rng.Float64() - 0.5)
+			n.skew.Store(sc.skew(n.rng))
+		}
 		var err error
 		if n.host, err = w.net.Host(n.id, n.ip); err != nil {
 			return nil, err
@@ -115,11 +129,35 @@ func (w *World) found() error {
 	}
 	for {
 		_, err := a.ClusterInitWith(ctx, list, admin.InitOptions{Replicas: w.replicas(), Groups: w.sc.Groups})
-		if err == nil || ctx.Err() != nil {
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
 			return err
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
+	return w.learn()
+}
+
+// learn notes the groups of the map.
+func (w *World) learn() error {
+	for range 1000 {
+		ids := map[uint32]bool{}
+		for _, n := range w.nodes {
+			for _, g := range n.groups() {
+				ids[g.ID] = true
+			}
+		}
+		if len(ids) == w.sc.Groups {
+			w.mu.Lock()
+			w.groupIDs = slices.Sorted(maps.Keys(ids))
+			w.mu.Unlock()
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return errors.New("the groups of the map are not all there")
 }
 
 // replicas is on how many nodes each key is.
@@ -134,11 +172,11 @@ func (w *World) replicas() int {
 func (n *Node) start() error {
 	w := n.w
 	gossip := w.talk.begin(n.ip)
-	disk := &slowDisk{most: w.sc.Disk, rng: rand.New(rand.NewPCG(w.seed, n.rng.Uint64())), seen: map[string]bool{}}
+	disk := &slowDisk{dead: make(chan struct{}), most: w.sc.Disk, rng: rand.New(rand.NewPCG(w.seed, n.rng.Uint64())), seen: map[string]bool{}}
 	cfg := server.Config{
 		Fabric: n.host, Listen: n.addr(), DataDir: "data", FS: disk.wrap(n.fs), Shards: shards,
 		MemoryLimit: 8 << 20, RegionSize: 1 << 20, IndexRegionSize: 1 << 20, WatchBytes: store.MinWatchBytes,
-		StagingBytes: 80 << 20, ScrubRate: 2 << 10, CacheBytes: 1 << 20, MinFreeBytes: -1, LogBytes: store.MinLogBytes, Simulated: store.Simulated{GroupEntry: 192 << 10}, Workers: 4, MemoryKind: memoryKind(),
+		StagingBytes: 80 << 20, ScrubRate: 2 << 10, CacheBytes: 1 << 20, MinFreeBytes: -1, LogBytes: store.MinLogBytes, Simulated: store.Simulated{GroupEntry: 192 << 10, Clock: n.clock}, Workers: 4, MemoryKind: memoryKind(),
 		LeaderQuiet: 5 * time.Second,
 		Cluster:     &server.ClusterConfig{NodeID: n.id, Name: "red", Insecure: true, Transport: gossip},
 	}
@@ -162,7 +200,16 @@ func (n *Node) start() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.srv, n.gossip, n.disk = srv, gossip, disk
+	n.life++
 	return nil
+}
+
+// clock is a node's: its wall clock may be set, and both run up to 0.5 % faster or slower than the world's.
+func (n *Node) clock() (wall time.Time, mono time.Duration) {
+	now := time.Now()
+	passed := now.Sub(n.w.began)
+	passed += time.Duration(float64(passed) * n.drift)
+	return n.w.began.Add(passed + time.Duration(n.skew.Load())), passed
 }
 
 // A lineWriter gives each line to the run's log.
@@ -230,14 +277,19 @@ func (n *Node) down() *server.Server {
 // kill kills a node as kill -9 and a power failure do together: of what was not synced a part is lost, and its memory can be READ for
 // the time linger. Its next life may begin at once: it takes part in its groups when nobody believes that memory any more (R18).
 func (n *Node) kill(linger time.Duration) {
+	n.mu.Lock()
+	if n.srv != nil {
+		n.w.watch.look(n) // what others may have READ until now
+		n.host.Kill(linger)
+	}
+	n.mu.Unlock()
 	srv := n.down()
 	if srv == nil {
 		return
 	}
-	n.host.Kill(linger)
 	_ = n.gossip.Shutdown()
-	n.disk.hang(0)
 	n.fs = n.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: n.rng.IntN(101), RNG: rand.New(rand.NewPCG(n.w.seed, n.rng.Uint64()))})
+	close(n.disk.dead)
 	n.w.zombies.Go(func() {
 		// It is cut off. What it says of its clearing up does not matter, but it must end.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
