@@ -135,14 +135,14 @@ func (q *qp) unreachable(w *wqe) bool {
 	if q.alive() && !q.net.cut(w.q.host(), q.host()) {
 		return false
 	}
-	q.unanswered(w)
+	w.unanswered()
 	return true
 }
 
 // unanswered ends a request that gets no acknowledgement.
-func (q *qp) unanswered(w *wqe) {
-	p := w.q
-	q.net.after(q.net.opts.RetryTimeout, func() {
-		p.finish(w, rdma.StatusRetryExcErr, fmt.Errorf("%w: no acknowledgement within %v", rdma.ErrPeerGone, q.net.opts.RetryTimeout))
+func (w *wqe) unanswered() {
+	p, n := w.q, w.q.net
+	n.after(n.opts.RetryTimeout, func() {
+		p.finish(w, rdma.StatusRetryExcErr, fmt.Errorf("%w: no acknowledgement within %v", rdma.ErrPeerGone, n.opts.RetryTimeout))
 	})
 }

@@ -114,7 +114,7 @@ func (q *qp) ack(w *wqe) {
 	q.back = max(q.back, q.net.now()+int64(q.path(&die)))
 	q.net.at(q.back, func() {
 		if q.net.cut(q.host(), w.q.host()) {
-			q.unanswered(w)
+			w.unanswered()
 			return
 		}
 		if w.op == rdma.OpRDMARead && !w.over && !w.sgl.good(w.q.pd, rdma.AccessLocalWrite) {

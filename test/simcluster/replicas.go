@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store"
 )
@@ -15,7 +16,7 @@ import (
 // groups are a node's replicas; nil: it is down.
 func (n *Node) groups() []wire.GroupStatus {
 	if srv := n.server(); srv != nil {
-		return srv.GroupsForTests()
+		return server.GroupsForTests(srv)
 	}
 	return nil
 }
@@ -92,7 +93,7 @@ func (n *Node) contentOf(ids []uint16) (map[string]content, error) {
 	if srv == nil {
 		return nil, fmt.Errorf("%s is down", n.id)
 	}
-	s, all := srv.StoreForTests(), map[string]content{}
+	s, all := server.StoreForTests(srv), map[string]content{}
 	for _, id := range ids {
 		for req := (store.ScanRequest{Shards: []uint16{id}}); ; {
 			page, err := s.Scan(context.Background(), req)

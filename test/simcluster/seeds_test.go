@@ -55,6 +55,9 @@ func TestSeeds(t *testing.T) {
 	t.Logf("seeds from %d", first)
 	var sum Outcome
 	var runs int
+	if testing.Short() {
+		*seconds = min(*seconds, 5)
+	}
 	end := time.Now().Add(time.Duration(*seconds * float64(time.Second)))
 	more := func() bool {
 		if *wanted > 0 {

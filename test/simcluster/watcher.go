@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/store"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -71,7 +72,7 @@ func (a *watcher) look(n *Node) {
 	a.w.mu.Lock()
 	defer a.w.mu.Unlock()
 	for _, id := range a.w.groupIDs {
-		c, ok := store.CellForTests(n.srv.StoreForTests(), consensus.GroupID(id))
+		c, ok := store.CellForTests(server.StoreForTests(n.srv), consensus.GroupID(id))
 		if !ok {
 			continue
 		}
