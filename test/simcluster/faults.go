@@ -1,10 +1,15 @@
 package simcluster
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/internal/server"
+	"github.com/rdmakv/rdmakv/store"
 )
 
 // disturb does the scenario's faults, several at a time if it so happens, until done is closed, and undoes them. Half of them are done to
@@ -92,9 +97,69 @@ func stop(w *World, n *Node, rng *rand.Rand, done <-chan struct{}) error {
 func pause(w *World, n *Node, rng *rand.Rand, done <-chan struct{}) error {
 	w.count(func(d *Done) { d.Pauses++ })
 	n.host.Pause()
-	rest(rng, 5*time.Second, done)
+	rest(rng, w.sc.most(5*time.Second), done)
 	n.host.Resume()
 	return nil
+}
+
+// transfer: a group goes from the node that leads it to another one.
+func transfer(w *World, n *Node, rng *rand.Rand, done <-chan struct{}) error {
+	if !n.leads() {
+		if n = w.leader(rng); n == nil {
+			return nil
+		}
+	}
+	srv := n.server()
+	if srv == nil {
+		return nil
+	}
+	for _, g := range n.groups() {
+		if to := g.Replicas[rng.IntN(len(g.Replicas))]; g.State == "leads" && to.ID != g.Replica {
+			w.count(func(d *Done) { d.Transfers++ })
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			// That it fails, because the other one is cut off, is no fault of the store.
+			_ = store.EngineOf(server.StoreForTests(srv)).Transfer(ctx, consensus.GroupID(g.ID), consensus.ReplicaID(to.ID))
+			return nil
+		}
+	}
+	return nil
+}
+
+// leader is one of the nodes that lead; nil: none does.
+func (w *World) leader(rng *rand.Rand) *Node {
+	for _, i := range rng.Perm(nodes) {
+		if w.nodes[i].leads() {
+			return w.nodes[i]
+		}
+	}
+	return nil
+}
+
+// usurp: a leader is cut off from the other nodes, and from no client, while another voter loses its power, comes back at once, and could elect a new
+// leader: what clients READ of its last life must not vouch for the old one (R18).
+func usurp(w *World, n *Node, rng *rand.Rand, done <-chan struct{}) error {
+	var voter *Node
+	for _, g := range n.groups() {
+		for _, r := range g.Replicas {
+			for _, o := range w.nodes {
+				if g.State == "leads" && voter == nil && o != n && o.id == r.Node && o.busy.TryLock() {
+					voter = o
+				}
+			}
+		}
+	}
+	if voter == nil {
+		return nil
+	}
+	defer voter.busy.Unlock()
+	w.count(func(d *Done) { d.Kills++; d.Cuts++ })
+	w.cutOff(n, true)
+	defer w.cutOff(n, false)
+	voter.kill(5 * time.Second)
+	err := voter.start()
+	rest(rng, 5*time.Second, done)
+	return err
 }
 
 // hang: a node's disk answers no sync for a while.
@@ -126,18 +191,20 @@ func longCut(w *World, n *Node, rng *rand.Rand, done <-chan struct{}) error {
 
 func (w *World) cutOffFor(most time.Duration, n *Node, rng *rand.Rand, done <-chan struct{}) error {
 	w.count(func(d *Done) { d.Cuts++ })
-	set := func(on bool) {
-		for _, o := range w.nodes {
-			if o != n {
-				w.cutWay(n.id, o.id, on)
-				w.cutWay(o.id, n.id, on)
-			}
+	w.cutOff(n, true)
+	rest(rng, w.sc.most(most), done)
+	w.cutOff(n, false)
+	return nil
+}
+
+// cutOff cuts a node off from all other nodes, or mends that.
+func (w *World) cutOff(n *Node, on bool) {
+	for _, o := range w.nodes {
+		if o != n {
+			w.cutWay(n.id, o.id, on)
+			w.cutWay(o.id, n.id, on)
 		}
 	}
-	set(true)
-	rest(rng, most, done)
-	set(false)
-	return nil
 }
 
 // cutWay: what a node says does not come to some of the others, or what they say not to it.
@@ -160,7 +227,7 @@ func cutWay(w *World, n *Node, rng *rand.Rand, done <-chan struct{}) error {
 		}
 	}
 	set(true)
-	rest(rng, 6*time.Second, done)
+	rest(rng, w.sc.most(6*time.Second), done)
 	set(false)
 	return nil
 }
@@ -178,7 +245,7 @@ func cutClient(w *World, n *Node, rng *rand.Rand, done <-chan struct{}) error {
 		}
 	}
 	set(true)
-	rest(rng, 6*time.Second, done)
+	rest(rng, w.sc.most(6*time.Second), done)
 	set(false)
 	return nil
 }

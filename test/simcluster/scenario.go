@@ -20,6 +20,7 @@ type Scenario struct {
 	Pace      time.Duration // up to so long a worker rests after each operation
 	Calm      bool          // nothing goes wrong: most gets have to be by READ
 	Every     time.Duration // up to so long it takes from one fault to the next; 0: there are none
+	Brief     bool          // cuts and pauses take a sixth of the time that they take elsewhere
 	Skew      time.Duration // by up to so much the wall clocks of nodes are wrong
 	Churn     bool          // much is written beside, so that the log lets entries go and snapshots are needed
 	Faults    []Fault       // what there is to choose from; one that stands twice is chosen twice as often
@@ -27,6 +28,14 @@ type Scenario struct {
 
 // A Fault is one thing that is done to a world. It ends by itself, and undoes what it has done, unless done is closed before.
 type Fault func(w *World, n *Node, rng *rand.Rand, done <-chan struct{}) error
+
+// most is what a cut or a pause takes at most.
+func (sc *Scenario) most(usual time.Duration) time.Duration {
+	if sc.Brief {
+		return usual / 6
+	}
+	return usual
+}
 
 // skew is by how many nanoseconds a wall clock is wrong.
 func (sc *Scenario) skew(rng *rand.Rand) int64 { return rng.Int64N(int64(2*sc.Skew)) - int64(sc.Skew) }
@@ -64,6 +73,10 @@ func Scenarios() []Scenario {
 			Every: 2 * time.Second, Faults: []Fault{cutOff, cutWay, cutWay, cutClient}},
 		{Name: "disk", Adversity: slow(), Ops: 300, Workers: 5, Objects: 2, Groups: 2, Pace: 100 * time.Millisecond, Disk: 30 * time.Millisecond,
 			Every: 2 * time.Second, Faults: []Fault{hang, hang, kill}},
+		{Name: "flap", Adversity: slow(), Ops: 700, Workers: 8, Objects: 1, Groups: 1, Pace: 60 * time.Millisecond,
+			Every: 400 * time.Millisecond, Brief: true, Faults: []Fault{transfer, transfer, transfer, pause, cutWay, cutOff}},
+		{Name: "usurp", Adversity: slow(), Ops: 500, Workers: 8, Objects: 1, Groups: 2, Pace: 100 * time.Millisecond,
+			Every: 2 * time.Second, Faults: []Fault{usurp}},
 		{Name: "clocks", Adversity: slow(), Ops: 300, Workers: 5, Objects: 4, Groups: 2, Pace: 100 * time.Millisecond, Skew: time.Second,
 			Every: 2 * time.Second, Faults: []Fault{setClock, setClock, stop, pause}},
 		{Name: "blackout", Adversity: slow(), Ops: 300, Workers: 5, Objects: 2, Groups: 2, Pace: 200 * time.Millisecond, Disk: 5 * time.Millisecond,

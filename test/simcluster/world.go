@@ -57,7 +57,7 @@ type World struct {
 
 // Done is what was done to a world.
 type Done struct {
-	Kills, Blackouts, Stops, Pauses, Cuts, OneWay, Hangs, Lost, Clocks int
+	Kills, Blackouts, Stops, Pauses, Cuts, OneWay, Hangs, Lost, Clocks, Transfers int
 }
 
 // A Node is one machine of the cluster, over its lives.
