@@ -420,6 +420,25 @@ func TestCutWay(t *testing.T) {
 	})
 }
 
+// TestCutConnectionsTo: connections to one host end, of a life whose memory lingers too, and no others.
+func TestCutConnectionsTo(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := New(Options{})
+		a, b := joined(t, net)
+		c := newStation(t, net, "c", "10.0.0.3")
+		src, sink := b.reg(64), a.reg(64)
+		b.host.Kill(time.Minute)
+		a.host.CutConnectionsTo(c.host)
+		a.read(1, sink, src, 64)
+		a.want(1, rdma.StatusSuccess)
+		a.host.CutConnectionsTo(b.host)
+		if a.qp.State() != rdma.QPError {
+			t.Errorf("the connection is %v", a.qp.State())
+		}
+		a.close()
+	})
+}
+
 func TestDeviceRemovalAndCut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := New(Options{})

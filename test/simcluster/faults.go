@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/internal/server"
+	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store"
 )
 
@@ -136,6 +138,50 @@ func (w *World) leader(rng *rand.Rand) *Node {
 	return nil
 }
 
+// eclipse: a leader hands over while voters that are not needed for it stand still, and stands still itself a moment later: the memory of all these
+// can be READ, and only the old leader's own word says that it leads no more (R15).
+func eclipse(w *World, n *Node, rng *rand.Rand, done <-chan struct{}) error {
+	srv := n.server()
+	if srv == nil {
+		return nil
+	}
+	for _, g := range n.groups() {
+		if g.State != "leads" {
+			continue
+		}
+		var others []*Node
+		for _, o := range w.nodes {
+			if o != n && slices.ContainsFunc(g.Replicas, func(r wire.ReplicaStatus) bool { return r.Node == o.id }) && o.busy.TryLock() {
+				defer o.busy.Unlock()
+				others = append(others, o)
+			}
+		}
+		still := len(g.Replicas) / 2
+		if len(others) <= still {
+			return nil
+		}
+		w.count(func(d *Done) { d.Transfers, d.Pauses = d.Transfers+1, d.Pauses+still+1 })
+		for _, o := range others[:still] {
+			o.host.Pause()
+			defer o.host.Resume()
+		}
+		heir := others[still+rng.IntN(len(others)-still)]
+		for _, r := range g.Replicas {
+			if r.Node == heir.id {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+				_ = store.EngineOf(server.StoreForTests(srv)).Transfer(ctx, consensus.GroupID(g.ID), consensus.ReplicaID(r.ID))
+				cancel()
+			}
+		}
+		rest(rng, 100*time.Millisecond, done)
+		n.host.Pause()
+		defer n.host.Resume()
+		rest(rng, time.Second, done)
+		return nil
+	}
+	return nil
+}
+
 // usurp: a leader is cut off from the other nodes, and from no client, while another voter loses its power, comes back at once, and could elect a new
 // leader: what clients READ of its last life must not vouch for the old one (R18).
 func usurp(w *World, n *Node, rng *rand.Rand, done <-chan struct{}) error {
@@ -157,6 +203,11 @@ func usurp(w *World, n *Node, rng *rand.Rand, done <-chan struct{}) error {
 	w.cutOff(n, true)
 	defer w.cutOff(n, false)
 	voter.kill(5 * time.Second)
+	for _, o := range w.nodes { // nodes notice, clients do not
+		if o != voter {
+			o.host.CutConnectionsTo(voter.host)
+		}
+	}
 	err := voter.start()
 	rest(rng, 5*time.Second, done)
 	return err

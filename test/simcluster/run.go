@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,9 +90,11 @@ func play(seed uint64, sc *Scenario, log func(string), out *Outcome) (objects []
 	if err != nil {
 		return nil, fmt.Errorf("making the world: %w", err)
 	}
+	var late error
+	var lock sync.Mutex
 	stores := make([]linear.Store, len(w.clients))
 	for i, c := range w.clients {
-		stores[i] = linear.NewClient(c)
+		stores[i] = &punctual{Store: linear.NewClient(c), mu: &lock, late: &late}
 	}
 	load := linear.New(linear.Config{
 		Seed: seed, Ops: sc.Ops, Stores: stores, Workers: sc.Workers, Objects: sc.Objects, OpsPerObject: 120,
@@ -132,7 +135,7 @@ func play(seed uint64, sc *Scenario, log func(string), out *Outcome) (objects []
 	close(watched)
 	<-watching
 	out.Elections, out.Samples, out.Snapshots = w.watch.terms(), w.watch.samples, w.watch.snapshots
-	err = errors.Join(err, w.watch.err)
+	err = errors.Join(err, w.watch.err, late)
 	if err == nil {
 		err = w.equal()
 	}

@@ -75,6 +75,8 @@ func Scenarios() []Scenario {
 			Every: 2 * time.Second, Faults: []Fault{hang, hang, kill}},
 		{Name: "flap", Adversity: slow(), Ops: 700, Workers: 8, Objects: 1, Groups: 1, Pace: 60 * time.Millisecond,
 			Every: 400 * time.Millisecond, Brief: true, Faults: []Fault{transfer, transfer, transfer, pause, cutWay, cutOff}},
+		{Name: "eclipse", Adversity: quick(), Ops: 900, Workers: 10, Objects: 1, Groups: 1, Pace: 100 * time.Millisecond,
+			Every: 300 * time.Millisecond, Faults: []Fault{eclipse}},
 		{Name: "usurp", Adversity: slow(), Ops: 500, Workers: 8, Objects: 1, Groups: 2, Pace: 100 * time.Millisecond,
 			Every: 2 * time.Second, Faults: []Fault{usurp}},
 		{Name: "clocks", Adversity: slow(), Ops: 300, Workers: 5, Objects: 4, Groups: 2, Pace: 100 * time.Millisecond, Skew: time.Second,
