@@ -96,10 +96,15 @@ func play(seed uint64, sc *Scenario, log func(string), out *Outcome) (objects []
 	for i, c := range w.clients {
 		stores[i] = &punctual{Store: linear.NewClient(c), mu: &lock, late: &late}
 	}
+	can, sizes := linear.ClientCan, sc.Sizes
+	can.Scan, can.Batch = !sc.Large, !sc.Large
+	if sizes == nil {
+		sizes = []int{9, 16, 16, 24, 100, 1000}
+	}
 	load := linear.New(linear.Config{
 		Seed: seed, Ops: sc.Ops, Stores: stores, Workers: sc.Workers, Objects: sc.Objects, OpsPerObject: 120,
-		Unknowns: 4, Sizes: []int{9, 16, 16, 24, 100, 1000}, Timeout: 15 * time.Second, ShortEvery: 12, ShortUpTo: 300 * time.Millisecond,
-		Can: linear.ClientCan, TTLFrom: 300 * time.Millisecond, TTLUpTo: 6 * time.Second, Pace: sc.Pace,
+		Unknowns: 4, Sizes: sizes, Timeout: 15 * time.Second, ShortEvery: 12, ShortUpTo: 300 * time.Millisecond,
+		Can: can, TTLFrom: 300 * time.Millisecond, TTLUpTo: 6 * time.Second, Pace: sc.Pace,
 		Done: func(o *linear.Object) { objects = append(objects, o) },
 	})
 	watched, watching := make(chan struct{}), make(chan struct{})

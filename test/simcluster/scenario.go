@@ -14,6 +14,8 @@ type Scenario struct {
 	Ops       int // of the workers, together
 	Workers   int
 	Objects   int           // keys, or batches of keys, in use at a time
+	Sizes     []int         // of values; default: up to 1,000 bytes
+	Large     bool          // values are as large as one entry of the small log takes, so there are no batches; a scan may leave them out, so there is none
 	Groups    int           // of the shards
 	Replicas  int           // of each key; 0: 3 or 5, by the seed
 	Disk      time.Duration // bounds what a sync takes
@@ -86,6 +88,8 @@ func Scenarios() []Scenario {
 		// Without Disk: at a change of segments the log waits for syncs under a mutex.
 		{Name: "snapshot", Adversity: slow(), Ops: 300, Workers: 5, Objects: 2, Groups: 2, Pace: 200 * time.Millisecond, Churn: true,
 			Every: 4 * time.Second, Faults: []Fault{longCut, longCut, kill, stop}},
+		{Name: "large", Adversity: slow(), Ops: 250, Workers: 5, Objects: 2, Groups: 2, Pace: 100 * time.Millisecond, Sizes: []int{16, 2000, 9000, 70_000, 150_000}, Large: true,
+			Every: time.Second, Brief: true, Faults: []Fault{kill, pause, cutOff, cutClient, transfer}},
 		{Name: "everything", Adversity: faulty(), Ops: 300, Workers: 5, Objects: 2, Groups: 2, Pace: 150 * time.Millisecond, Disk: 5 * time.Millisecond,
 			Every: 2 * time.Second, Faults: []Fault{kill, kill, stop, pause, pause, cutOff, cutWay, cutClient, hang, lose}},
 	}
