@@ -39,5 +39,5 @@ func finds(t *testing.T, name string) {
 
 // Other mutants are tried by hand: go run ./internal/teeth/mutants -with NAME -- test ./test/simcluster -run TestSeeds -scenario NAME -seconds N.
 
-func TestFindsWords(t *testing.T)   { finds(t, "kill") }
-func TestFindsConfirm(t *testing.T) { finds(t, "cut") }
+func TestFindsWords(t *testing.T)   { finds(t, "eclipse") }
+func TestFindsRetries(t *testing.T) { finds(t, "kill") }
