@@ -52,7 +52,7 @@ check: ## the inner loop, at most 2.5 minutes with a warm cache: format, vet, sh
 	$(GO) test -short -p 4 $$($(GO) list ./... | grep -v -e /test/ -e /bench/)
 
 test: ## everything that CI runs, in about 50 minutes on two cores
-	@scripts/steps prepare lint unit race mutants+crash fuzz-short e2e+cluster-test+security+lab-self+linearizability+sim+ycsb+tears lab-guest demo
+	@scripts/steps prepare lint unit race mutants+crash fuzz-short e2e+cluster-test+security+lab-self+linearizability+sim+sim-cluster+ycsb+tears lab-guest demo
 
 test-all: ## test, and what takes longer: model, lab-cluster, lab-siw, nightly
 	@scripts/steps test model lab-cluster lab-siw nightly
@@ -149,7 +149,7 @@ $(BIN)/lab:
 	@mkdir -p $(BIN)
 	$(GO) build -o $@ ./lab/cmd/lab
 
-.PHONY: tears sim
+.PHONY: tears sim sim-cluster
 tears: ## torn reads by force, none accepted: COUNT= (1 million), or for SECONDS=
 	@out=$$(cd store/layout && $(GO) test -count 1 -timeout 24h -run 'TestForcedTears$$' \
 		-tears.count "$(or $(COUNT),1000000)" -tears.seconds "$(or $(SECONDS),0)"); code=$$?; \
@@ -159,6 +159,9 @@ sim: ## nodes and clients on the adversarial fabric, seed after seed for SECONDS
 	@$(GO) run ./internal/teeth/mutants -points $(CACHE)/points.json
 	@out=$$(cd test/sim && $(GO) test -overlay $(CURDIR)/$(CACHE)/points.json -tags points -count 1 -timeout 24h -run 'TestSeeds$$' -seconds "$(or $(SECONDS),40)"); code=$$?; \
 	echo "$$out" | grep -v -e '^PASS$$' -e '^ok ' -e '^linear sim'; exit $$code
+
+sim-cluster: ## five nodes with replicas and their clients in virtual time, seed after seed for SECONDS= (60), in JOBS= processes (1)
+	@JOBS="$(or $(JOBS),1)" scripts/sim-cluster "$(or $(SECONDS),60)"
 
 fuzz: ## every fuzz target for FUZZ_LONG (5m) each
 	@scripts/fuzz $(FUZZ_LONG)

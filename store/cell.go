@@ -100,3 +100,16 @@ func (c *cell) sight() (Sight, bool) {
 	}
 	return v, c.mem != nil && c.now.Config != 0
 }
+
+// CellForTests is what a reader finds in the cell of this store's replica of a group now. false: it has none. The store is not closed meanwhile.
+func CellForTests(s *Store, group consensus.GroupID) (layout.Cell, bool) {
+	for i := range s.groups.of {
+		if m := s.groups.of[i].Load(); m != nil && m.group == group && m.cell.mem != nil {
+			m.cell.mu.Lock()
+			defer m.cell.mu.Unlock()
+			c, err := layout.ParseCell(m.cell.mem[m.cell.off:][:layout.CellRead])
+			return c, err == nil
+		}
+	}
+	return layout.Cell{}, false
+}

@@ -137,6 +137,9 @@ type Config struct {
 	// OnCommit is called after the Done calls of each commit of writes that
 	// were published together: the moment to flush replies. It must not block.
 	OnCommit func()
+	// Simulated is what a simulation hands over in place of the machine. The zero value is the machine.
+	Simulated Simulated
+
 	// FillWorkers is how many shards are filled at a time. Default GOMAXPROCS.
 	FillWorkers int
 
@@ -155,6 +158,14 @@ type Config struct {
 	groupPatience time.Duration
 	// dedupEntries bounds the results kept for retries. Tests set it.
 	dedupEntries int
+}
+
+// Simulated is what a simulation of whole nodes hands over in place of the machine, which hardware never is given.
+type Simulated struct {
+	// Clock reads the wall clock, and a clock that rises with real time and nothing else, in place of the machine's. Any goroutine may call it.
+	Clock func() (wall time.Time, mono time.Duration)
+	// GroupEntry is the largest entry of a group, in bytes, alike at all stores: with a smaller one the log may be smaller than MinGroupLogBytes.
+	GroupEntry int64
 }
 
 // Progress tells how far the fill after a start has come.
@@ -216,7 +227,10 @@ func (c Config) withDefaults() Config {
 	c.InflightWrites = cmp.Or(c.InflightWrites, 1<<16)
 	c.BatchBytes = cmp.Or(c.BatchBytes, 4<<20)
 	c.LogBytes = cmp.Or(c.LogBytes, DefaultLogBytes)
-	c.groupEntry = cmp.Or(c.groupEntry, groupEntry)
+	c.groupEntry = cmp.Or(c.groupEntry, c.Simulated.GroupEntry, groupEntry)
+	if c.clock == nil {
+		c.clock = c.Simulated.Clock
+	}
 	c.dedupEntries = cmp.Or(c.dedupEntries, dedup.Limit)
 	c.ScrubRate = cmp.Or(c.ScrubRate, ScrubRateFor(c.MemoryLimit))
 	c.FillWorkers = cmp.Or(c.FillWorkers, runtime.GOMAXPROCS(0))

@@ -43,3 +43,29 @@ func TestCloseOfGroupsOnHangingDisk(t *testing.T) {
 		n.groups.mu.Unlock()
 	}
 }
+
+// TestGainedWaitsForNobody: who looks whether groups were gained does not wait while groups begin or end, which waits for the disk, and misses none:
+// the next look finds it.
+func TestGainedWaitsForNobody(t *testing.T) {
+	n := open(t, alone(memFS()))
+	if err := AddGroup(t.Context(), n.Store, aGroup(7, 0)); err != nil {
+		t.Fatal(err)
+	}
+	n.leads(0)
+	led := map[*member]bool{}
+	n.groups.mu.Lock()
+	looked := make(chan bool, 1)
+	go func() { looked <- n.groups.gained(led) }()
+	select {
+	case any := <-looked:
+		if any || len(led) > 0 {
+			t.Errorf("gained %v, %d groups are noted, and nobody could look", any, len(led))
+		}
+	case <-time.After(testPatience):
+		t.Error("it waits for groups that begin or end")
+	}
+	n.groups.mu.Unlock()
+	if !n.groups.gained(led) || n.groups.gained(led) {
+		t.Error("the next look does not find what was gained, or finds it twice")
+	}
+}

@@ -374,9 +374,12 @@ func EndGroups(s *Store) error {
 	}
 }
 
-// gained says whether this store orders writes of a group now that is not in led, and brings that up to date.
+// gained says whether this store orders writes of a group now that is not in led, and brings that up to date. While groups begin or end, which waits
+// for the disk, it says no and leaves led as it is: the next call finds what this one did not.
 func (g *groupSide) gained(led map[*member]bool) (any bool) {
-	g.mu.Lock()
+	if !g.mu.TryLock() {
+		return false
+	}
 	defer g.mu.Unlock()
 	for _, m := range g.members {
 		_, ready := m.Ready()

@@ -12,6 +12,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/consensus/transport"
 	"github.com/rdmakv/rdmakv/internal/server/member"
+	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/store"
 )
@@ -180,3 +181,9 @@ func (n clusterNode) HoldsNothing(ctx context.Context) error {
 // Bump has the clients of the main space come for what is new (space.Space.Bump). To be
 // called after Start.
 func (srv *Server) Bump() { srv.main.Bump() }
+
+// StoreForTests is the store of a node's own keys, which a simulation of a whole cluster looks into; nil before Start.
+func StoreForTests(srv *Server) *store.Store { return srv.main.Store }
+
+// GroupsForTests are a node's replicas, as its status tells of them.
+func GroupsForTests(srv *Server) []wire.GroupStatus { return srv.groups.Status() }

@@ -209,6 +209,8 @@ type Config struct {
 	// OnFill, if not nil, is told how far memory has been filled after a start,
 	// instead of the log. It must not block.
 	OnFill func(FillProgress)
+	// Simulated is what a simulation hands to the node's own store in place of the machine; see store.Simulated.
+	Simulated store.Simulated
 	// Logger takes the node's events. Default: none.
 	Logger *slog.Logger
 
@@ -381,7 +383,7 @@ func (c *Config) space() space.Config {
 			Parts:         c.Parts,
 			InflightBytes: c.InflightBytes, CacheBytes: c.CacheBytes, MinFreeBytes: c.MinFreeBytes,
 			LogBytes: c.LogBytes, MaxOpenFiles: c.MaxOpenFiles,
-			EpochAbove: c.EpochAbove, Logger: c.Logger,
+			EpochAbove: c.EpochAbove, Logger: c.Logger, Simulated: c.Simulated,
 		},
 		Memory: memory.RegionsConfig{Kind: c.MemoryKind, Huge: c.HugePages, NUMANode: c.NUMANode, Prefault: c.Prefault},
 		Turnover: memory.TurnoverConfig{

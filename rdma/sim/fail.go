@@ -74,7 +74,7 @@ func (q *qp) fail(c cause) {
 		}
 		q.back = max(q.back, n.now()+int64(die.delay(n.adverse.Delay)))
 		n.at(q.back, func() {
-			if !n.cut(p.host(), q.host()) {
+			if !n.cut(q.host(), p.host()) {
 				p.fail(cause{err: why})
 			}
 		})

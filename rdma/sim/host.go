@@ -200,6 +200,23 @@ func (h *Host) CutConnections() {
 	n.turn()
 }
 
+// CutConnectionsTo ends every connection of the host to another one, also to a life of that which was killed and of which the memory lingers; this
+// side is told.
+func (h *Host) CutConnectionsTo(other *Host) {
+	n := h.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.logf("%s: connections to %s cut", h.name, other.name)
+	for _, d := range h.life.devices {
+		for _, q := range d.qps {
+			if q.state == rdma.QPRTS && q.peer.host() == other {
+				q.fail(cause{err: fmt.Errorf("%w: connection lost", rdma.ErrPeerGone), status: rdma.StatusRetryExcErr})
+			}
+		}
+	}
+	n.turn()
+}
+
 // freeze keeps a copy of all memory that peers may read.
 func (l *life) freeze() {
 	for _, d := range l.devices {

@@ -119,7 +119,11 @@ func (r *connRequest) expire() {
 func (r *connRequest) refuse(err error, private []byte) {
 	d, n := r.d, r.l.dev.net
 	private = append([]byte(nil), private...)
-	n.after(d.delay(), func() { d.settle(outcome{info: rdma.ConnInfo{PrivateData: private}, err: err}) })
+	n.after(d.delay(), func() {
+		if !n.cut(r.l.dev.life.host, d.q.host()) {
+			d.settle(outcome{info: rdma.ConnInfo{PrivateData: private}, err: err})
+		}
+	})
 }
 
 // PrivateData is what the peer sent: hostile bytes until checked.
@@ -217,6 +221,9 @@ func (r *connRequest) reply(b *qp, p rdma.ConnParams) (<-chan struct{}, error) {
 		b.fail(cause{err: fmt.Errorf("%w: the dialer did not confirm within %v", rdma.ErrDeadline, n.opts.SetupTimeout)})
 	})
 	rep := func() {
+		if n.cut(dev.life.host, a.host()) {
+			return // b gives up when nobody confirms
+		}
 		if d.over || a.state != rdma.QPInit {
 			n.after(d.delay(), func() {
 				b.fail(cause{err: fmt.Errorf("%w: the dialer has left", rdma.ErrPeerGone)})

@@ -56,7 +56,7 @@ type Network struct {
 	ports     uint16 // last one given out
 	qpns      uint32
 	devices   uint64
-	cuts      map[[2]string]bool
+	cuts      map[[2]string]bool // ways, from and to
 	counts    Counts
 	room      []byte
 }
@@ -113,18 +113,33 @@ func (n *Network) Cut(a, b string, cut bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.logf("cut %s %s %v", a, b, cut)
-	n.cuts[pairOf(a, b)] = cut
+	n.setCut(a, b, cut)
+	n.setCut(b, a, cut)
 	n.turn()
 }
 
-func pairOf(a, b string) [2]string {
-	if b < a {
-		a, b = b, a
-	}
-	return [2]string{a, b}
+// CutWay is Cut of one direction: what from sends does not come to to. What to sends is carried out, and no acknowledgement and no answer of
+// a READ comes back for it, so that its connections die after Options.RetryTimeout, too.
+func (n *Network) CutWay(from, to string, cut bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.logf("cut the way from %s to %s %v", from, to, cut)
+	n.setCut(from, to, cut)
+	n.turn()
 }
 
-func (n *Network) cut(a, b *Host) bool { return len(n.cuts) > 0 && n.cuts[pairOf(a.name, b.name)] }
+func (n *Network) setCut(from, to string, cut bool) {
+	if cut {
+		n.cuts[[2]string{from, to}] = true
+	} else {
+		delete(n.cuts, [2]string{from, to})
+	}
+}
+
+// cut says whether nothing comes from one host to another.
+func (n *Network) cut(from, to *Host) bool {
+	return len(n.cuts) > 0 && n.cuts[[2]string{from.name, to.name}]
+}
 
 // logf writes a line of the schedule log.
 func (n *Network) logf(format string, args ...any) {

@@ -130,16 +130,19 @@ func (q *qp) disturb(w *wqe, die *chance) bool {
 	return true
 }
 
-// unreachable repeats a request until the retry counter is used up. It reports
-// whether that is what has to be done.
+// unreachable says whether a request does not come to this end. Then it is repeated until the retry counter is used up.
 func (q *qp) unreachable(w *wqe) bool {
-	p := w.q
-	dead := !q.alive()
-	if !dead && !q.net.cut(p.host(), q.host()) {
+	if q.alive() && !q.net.cut(w.q.host(), q.host()) {
 		return false
 	}
-	q.net.after(q.net.opts.RetryTimeout, func() {
-		p.finish(w, rdma.StatusRetryExcErr, fmt.Errorf("%w: no acknowledgement within %v", rdma.ErrPeerGone, q.net.opts.RetryTimeout))
-	})
+	w.unanswered()
 	return true
+}
+
+// unanswered ends a request that gets no acknowledgement.
+func (w *wqe) unanswered() {
+	p, n := w.q, w.q.net
+	n.after(n.opts.RetryTimeout, func() {
+		p.finish(w, rdma.StatusRetryExcErr, fmt.Errorf("%w: no acknowledgement within %v", rdma.ErrPeerGone, n.opts.RetryTimeout))
+	})
 }

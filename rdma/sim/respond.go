@@ -113,8 +113,8 @@ func (q *qp) ack(w *wqe) {
 	die.next()
 	q.back = max(q.back, q.net.now()+int64(q.path(&die)))
 	q.net.at(q.back, func() {
-		if q.net.cut(w.q.host(), q.host()) {
-			q.unreachable(w)
+		if q.net.cut(q.host(), w.q.host()) {
+			w.unanswered()
 			return
 		}
 		if w.op == rdma.OpRDMARead && !w.over && !w.sgl.good(w.q.pd, rdma.AccessLocalWrite) {

@@ -381,6 +381,64 @@ func TestSetups(t *testing.T) {
 	}
 }
 
+// TestCutWay: what one host sends does not come to the other. What that one sends comes, unacknowledged: connections end at both, and none begins.
+func TestCutWay(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := New(Options{})
+		a, b := joined(t, net)
+		again := func() {
+			a.close()
+			b.close()
+			a.newQP()
+			b.newQP()
+		}
+		for _, way := range [][2]*station{{a, b}, {b, a}} {
+			src, sink := way[1].reg(64), way[0].reg(64)
+			land := way[0].reg(64)
+			_, err := way[0].qp.PostRecv([]rdma.RecvWR{{ID: 3, SGL: []rdma.SGE{{MR: land, Len: 64}}}})
+			way[0].ok(err)
+			net.CutWay(way[0].host.name, way[1].host.name, true)
+			way[0].read(1, sink, src, 64)
+			way[1].send(2, "heard")
+			if wc := way[0].poll(time.Second); wc == nil || wc.ID != 3 || wc.Status != rdma.StatusSuccess {
+				t.Errorf("what is not cut: %+v", wc)
+			}
+			way[0].want(1, rdma.StatusRetryExcErr)
+			way[1].want(2, rdma.StatusRetryExcErr)
+			again()
+			if err := join(a, b); err == nil {
+				t.Error("a connection through a way that is cut")
+			}
+			net.CutWay(way[0].host.name, way[1].host.name, false)
+			again()
+			if err := join(a, b); err != nil {
+				t.Error(err)
+			}
+		}
+		a.close()
+		b.close()
+	})
+}
+
+// TestCutConnectionsTo: connections to one host end, of a life whose memory lingers too, and no others.
+func TestCutConnectionsTo(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		net := New(Options{})
+		a, b := joined(t, net)
+		c := newStation(t, net, "c", "10.0.0.3")
+		src, sink := b.reg(64), a.reg(64)
+		b.host.Kill(time.Minute)
+		a.host.CutConnectionsTo(c.host)
+		a.read(1, sink, src, 64)
+		a.want(1, rdma.StatusSuccess)
+		a.host.CutConnectionsTo(b.host)
+		if a.qp.State() != rdma.QPError {
+			t.Errorf("the connection is %v", a.qp.State())
+		}
+		a.close()
+	})
+}
+
 func TestDeviceRemovalAndCut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		net := New(Options{})

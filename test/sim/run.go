@@ -96,7 +96,7 @@ func play(seed uint64, sc *Scenario, log func(string), out *Outcome) (objects []
 	load := linear.New(cfg)
 
 	done, disturbed := make(chan struct{}), make(chan error, 1)
-	undo := interrupt(w.net, seed, sc.Steps)
+	undo := Interrupt(w.net, seed, sc.Steps)
 	go func() {
 		if sc.Disturb == nil {
 			disturbed <- nil

@@ -9,12 +9,12 @@ import (
 	"github.com/rdmakv/rdmakv/rdma/sim"
 )
 
-// interrupt lets others come in at the points that the code marks: the loads of
+// Interrupt lets others come in at the points that the code marks: the loads of
 // READs that the fabric has put off by steps, and, so many of 256 times as asked,
 // whole calls of other goroutines, as far as they need no time. The seed and the
 // point's number decide at which points. A build that passes no points is not
-// interrupted: then nothing comes between two stores that follow each other.
-func interrupt(net *sim.Network, seed uint64, often int) (undo func()) {
+// interrupted: then nothing comes between two stores that follow each other. undo ends that.
+func Interrupt(net *sim.Network, seed uint64, often int) (undo func()) {
 	if often == 0 {
 		often = 16
 	}
