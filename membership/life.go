@@ -208,5 +208,5 @@ func (r *referee) rolledBackLocked(s *statement) {
 		return
 	}
 	r.m.fault.setLocked(&StandDown{ErrRolledBack, s.Life, fmt.Sprintf("the cluster has seen epoch %d of node %s, and this start is epoch %d, so its disk was rolled back and lacks what was acknowledged since; "+
-		"to go on without that, start it once with --accept-rollback %d", s.Epoch, s.node, me.Epoch, s.Epoch)})
+		"to go on without that, start it once with --accept-rollback %d, which the others do not accept of a node with replicas", s.Epoch, s.node, me.Epoch, s.Epoch)})
 }

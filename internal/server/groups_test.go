@@ -28,6 +28,7 @@ type replicas struct {
 	seeds []string
 	m     *cluster.Map
 	quiet time.Duration // Config.LeaderQuiet
+	above uint16        // Config.EpochAbove
 }
 
 // replicaOf makes a configuration that of a node which can have replicas.
@@ -84,7 +85,7 @@ func (r *replicas) start(i int) *Server {
 	srv := startServer(r.t, func(c *Config) {
 		clusterOf(string(rune('a'+i)), r.seeds...)(c)
 		replicaOf(c, r.dirs[i])
-		c.LeaderQuiet = r.quiet
+		c.LeaderQuiet, c.EpochAbove = r.quiet, r.above
 	})
 	r.nodes[i] = srv
 	r.seeds = append(r.seeds, srv.GossipAddr())

@@ -80,6 +80,7 @@ func New(cfg Config) (*Server, error) {
 		srv.groups = groups.New(groups.Env{
 			Node: cfg.Cluster.NodeID, Secret: cfg.Secret, Log: srv.log, Logger: cfg.Logger,
 			Store: func() *store.Store { return srv.main.Store }, Routes: srv.routes, Quiet: cfg.LeaderQuiet,
+			Openings: srv.member.Openings, Admit: srv.member.Admit, SetBack: srv.member.SetBack,
 		})
 		srv.groups.Store(&main.Store)
 	}

@@ -1,5 +1,5 @@
-// Package shardmap keeps a node's share of hard state: its identity, and the
-// shard map that it has promised or committed. It is the cluster.Authority of a
+// Package shardmap keeps a node's share of hard state: its identity, the
+// shard map that it has promised or committed, and which lives of other nodes it has seen. It is the cluster.Authority of a
 // cluster whose map is agreed once, at its birth; a consensus group can take
 // its place later without a change above it.
 //
@@ -19,5 +19,5 @@
 // the last bit (package format).
 //
 // book.go has the steps of the map, identity.go the file by which a directory
-// belongs to a node.
+// belongs to a node, lives.go by what a directory that was set back is known.
 package shardmap

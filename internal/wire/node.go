@@ -10,8 +10,10 @@ import "crypto/hmac"
 //	             └4           ┴1      ┴1   ┴2  ┴16   ┴16  ┘
 //	NodeAccept   ┌magic "RKN1"┬version┬ 0 ┬nonce┬MAC ┐       40 bytes
 //	             └4           ┴1      ┴3  ┴16   ┴16  ┘
-//	NodeHello    ┌MAC┬cluster┬from length┬to length┬from┬to┐
-//	             └32 ┴16     ┴2          ┴2        ┴…   ┴… ┘
+//	NodeHello    ┌MAC┬cluster┬store┬from length┬to length┬count┬ 0 ┬openings┬from┬to┐
+//	             └32 ┴16     ┴16   ┴2          ┴2        ┴2    ┴2  ┴16 each ┴…   ┴… ┘
+//	NodeRefusal  ┌MAC┬epoch┬incarnation┐   48 bytes, in answer to a NodeHello
+//	             └32 ┴8    ┴8          ┘
 //
 // The MACs are those of private.go, with labels of their own: each proves that its sender knows
 // the cluster's secret, and the one of NodeHello that it answers this very acceptance. Whoever
@@ -139,10 +141,22 @@ func VerifyNodeAccept(secret, connect, accept []byte) bool {
 	return hmac.Equal(sum[:MACSize], accept[n:])
 }
 
+// An Opening is one start of a node on its data directory.
+type Opening struct {
+	Epoch       uint64 // of the versions that it gives out; no lower than that of the start before
+	Incarnation uint64 // random; never 0
+}
+
+// MaxOpenings bounds the openings that a node tells of itself.
+const MaxOpenings = 64
+
 // A NodeHello is the first message of a way.
 type NodeHello struct {
 	Cluster  [16]byte // both nodes must be of this cluster
+	Store    [16]byte // of the data directory of the node that says it
 	From, To []byte   // names of the nodes; at most MaxName bytes each, and not empty
+	// Openings are the starts of that data directory that it knows of, the newest, which is this one, first: 1 to MaxOpenings.
+	Openings []Opening
 }
 
 // AppendNodeHello appends a NodeHello with its MAC, which covers the private data of both
@@ -151,8 +165,14 @@ func AppendNodeHello(dst, secret, connect, accept []byte, m NodeHello) []byte {
 	start := len(dst)
 	dst = append(dst, make([]byte, FullMACSize)...)
 	dst = append(dst, m.Cluster[:]...)
+	dst = append(dst, m.Store[:]...)
 	dst = le.AppendUint16(dst, len16(m.From))
 	dst = le.AppendUint16(dst, len16(m.To))
+	dst = le.AppendUint16(dst, uint16(len(m.Openings)))
+	dst = append(dst, 0, 0)
+	for _, o := range m.Openings {
+		dst = le.AppendUint64(le.AppendUint64(dst, o.Epoch), o.Incarnation)
+	}
 	dst = append(dst, m.From...)
 	dst = append(dst, m.To...)
 	sum := mac(secret, "rkv node hello", connect, accept, dst[start+FullMACSize:])
@@ -167,11 +187,21 @@ func ParseNodeHello(b []byte) (NodeHello, error) {
 	var m NodeHello
 	f.take(FullMACSize)
 	copy(m.Cluster[:], f.take(16))
-	from, to := f.u16(), f.u16()
-	m.From, m.To = f.take(uint64(from)), f.take(uint64(to))
-	if from == 0 || to == 0 || from > MaxName || to > MaxName {
+	copy(m.Store[:], f.take(16))
+	from, to, count := f.u16(), f.u16(), f.u16()
+	f.zero(2)
+	if from == 0 || to == 0 || from > MaxName || to > MaxName || count == 0 || count > MaxOpenings {
 		f.fail(ErrRange)
+		count = 0
 	}
+	for range count {
+		o := Opening{f.u64(), f.u64()}
+		if o.Incarnation == 0 {
+			f.fail(ErrRange)
+		}
+		m.Openings = append(m.Openings, o)
+	}
+	m.From, m.To = f.take(uint64(from)), f.take(uint64(to))
 	if err := f.done(); err != nil {
 		return NodeHello{}, err
 	}
@@ -185,4 +215,32 @@ func VerifyNodeHello(b, secret, connect, accept []byte) bool {
 	}
 	sum := mac(secret, "rkv node hello", connect, accept, b[FullMACSize:])
 	return hmac.Equal(sum[:], b[:FullMACSize])
+}
+
+// NodeRefusalSize is the size of a NodeRefusal, in bytes.
+const NodeRefusalSize = FullMACSize + 8 + 8
+
+// AppendNodeRefusal appends what a node answers to the hello of one whose data directory does not know of an opening that this node has
+// seen. The MAC covers the private data of both ends, so a refusal that somebody has seen refuses nobody else.
+func AppendNodeRefusal(dst, secret, connect, accept []byte, seen Opening) []byte {
+	start := len(dst)
+	dst = append(dst, make([]byte, FullMACSize)...)
+	dst = le.AppendUint64(le.AppendUint64(dst, seen.Epoch), seen.Incarnation)
+	sum := mac(secret, "rkv node refusal", connect, accept, dst[start+FullMACSize:])
+	copy(dst[start:], sum[:])
+	return dst
+}
+
+// ParseNodeRefusal reads a NodeRefusal. genuine: its sender knows the secret, and answers this connect and this accept.
+func ParseNodeRefusal(b, secret, connect, accept []byte) (seen Opening, genuine bool) {
+	if len(b) != NodeRefusalSize {
+		return seen, false
+	}
+	sum := mac(secret, "rkv node refusal", connect, accept, b[FullMACSize:])
+	if !hmac.Equal(sum[:], b[:FullMACSize]) {
+		return seen, false
+	}
+	f := fields{b: b[FullMACSize:]}
+	seen = Opening{f.u64(), f.u64()}
+	return seen, seen.Incarnation != 0
 }

@@ -4,12 +4,13 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"testing"
 )
 
 var (
 	nodeSecret = []byte("secret")
-	nodeHello  = NodeHello{Cluster: [16]byte{7}, From: []byte("n1"), To: []byte("node-2")}
+	nodeHello  = NodeHello{Cluster: [16]byte{7}, Store: [16]byte{8}, From: []byte("n1"), To: []byte("node-2"), Openings: []Opening{{3, 9}, {2, 5}}}
 )
 
 // opening is what two nodes say to each other.
@@ -29,7 +30,8 @@ func TestNodeOpening(t *testing.T) {
 	}{
 		{"connect", connect, "524b4e310102000001020300000000000000000000000000" + hex.EncodeToString(connect[24:])},
 		{"accept", accept, "524b4e310100000004050600000000000000000000000000" + hex.EncodeToString(accept[24:])},
-		{"hello", hello[FullMACSize:], "070000000000000000000000000000000200060" + "06e316e6f64652d32"},
+		{"hello", hello[FullMACSize:], "07000000000000000000000000000000" + "08000000000000000000000000000000" + "0200" + "0600" + "0200" + "0000" +
+			"0300000000000000" + "0900000000000000" + "0200000000000000" + "0500000000000000" + "6e31" + "6e6f64652d32"},
 	} {
 		if got := hex.EncodeToString(c.got); got != c.want {
 			t.Errorf("%s is %s, expected %s", c.name, got, c.want)
@@ -43,7 +45,7 @@ func TestNodeOpening(t *testing.T) {
 		t.Errorf("connect: %+v %v", c, err)
 	}
 	h, err := ParseNodeHello(hello)
-	if err != nil || h.Cluster != nodeHello.Cluster || string(h.From) != "n1" || string(h.To) != "node-2" {
+	if err != nil || h.Cluster != nodeHello.Cluster || h.Store != nodeHello.Store || !slices.Equal(h.Openings, nodeHello.Openings) || string(h.From) != "n1" || string(h.To) != "node-2" {
 		t.Errorf("hello: %+v %v", h, err)
 	}
 	if !VerifyNodeConnect(nodeSecret, connect) || !VerifyNodeAccept(nodeSecret, connect, accept) || !VerifyNodeHello(hello, nodeSecret, connect, accept) {
@@ -107,6 +109,54 @@ func TestBadNodeConnects(t *testing.T) {
 	}
 	if LaneUrgent.String() != "urgent" || LaneState.String() != "state" || Lane(9).String() != "unknown" {
 		t.Error("names of lanes")
+	}
+}
+
+// TestBadNodeHellos: how many openings there may be, and which.
+func TestBadNodeHellos(t *testing.T) {
+	connect, accept, _ := opening()
+	for name, list := range map[string][]Opening{
+		"none": nil, "too many": slices.Repeat([]Opening{{1, 1}}, MaxOpenings+1), "of no incarnation": {{3, 9}, {2, 0}},
+	} {
+		h := nodeHello
+		h.Openings = list
+		if _, err := ParseNodeHello(AppendNodeHello(nil, nodeSecret, connect, accept, h)); !errors.Is(err, ErrRange) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	most := nodeHello
+	most.Openings = slices.Repeat([]Opening{{1, 1}}, MaxOpenings)
+	if h, err := ParseNodeHello(AppendNodeHello(nil, nodeSecret, connect, accept, most)); err != nil || len(h.Openings) != MaxOpenings {
+		t.Errorf("the most: %d, %v", len(h.Openings), err)
+	}
+}
+
+// TestNodeRefusal: a refusal says what was seen, and is that of this way alone.
+func TestNodeRefusal(t *testing.T) {
+	connect, accept, _ := opening()
+	want := Opening{7, 1<<63 + 5}
+	b := AppendNodeRefusal(nil, nodeSecret, connect, accept, want)
+	if got, ok := ParseNodeRefusal(b, nodeSecret, connect, accept); !ok || got != want || len(b) != NodeRefusalSize {
+		t.Errorf("%+v, %v", got, ok)
+	}
+	for bit := range 8 * len(b) {
+		other := bytes.Clone(b)
+		other[bit/8] ^= 1 << (bit % 8)
+		if _, ok := ParseNodeRefusal(other, nodeSecret, connect, accept); ok {
+			t.Errorf("bit %d", bit)
+		}
+	}
+	for n := range len(b) {
+		if _, ok := ParseNodeRefusal(b[:n], nodeSecret, connect, accept); ok {
+			t.Errorf("%d bytes", n)
+		}
+	}
+	another := AppendNodeAccept(nil, nodeSecret, connect, Nonce{9})
+	if _, ok := ParseNodeRefusal(b, nodeSecret, connect, another); ok {
+		t.Error("it is taken on another way")
+	}
+	if _, ok := ParseNodeRefusal(AppendNodeRefusal(nil, nodeSecret, connect, accept, Opening{7, 0}), nodeSecret, connect, accept); ok {
+		t.Error("a refusal for no opening")
 	}
 }
 

@@ -31,9 +31,16 @@
 //	piece    value bytes of it stand in the memory that the head names; last: there are no more
 //	taken    they were read
 //	end      of a snapshot: value is what came of it, body says why
+//	refusal  in place of a welcome: body is a NodeRefusal
 //
 // A SEND is sent only against a credit, because the receiver of a SEND without a receive ends the
 // connection on iWARP. A frame is at most MaxFrame bytes.
+//
+// # Who may speak
+//
+// A hello names the data directory and its openings. The accepting node asks Config.Admit before anything of the way
+// is delivered: if the directory does not know of an opening that this node has seen, it was set back, and has forgotten
+// what it promised since (R18). Such a way is refused, and the other node hears which opening was seen (Config.SetBack).
 //
 // # What is bounded
 //

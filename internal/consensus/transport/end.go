@@ -21,6 +21,7 @@ const (
 	kindPiece
 	kindTaken
 	kindEnd
+	kindRefusal
 	kinds
 )
 

@@ -124,6 +124,15 @@ func (t *Transport) welcome(dev rdma.Device, req rdma.ConnRequest) (key outKey, 
 		return key, nil, fmt.Errorf("transport: node %q takes this one, %q, for %q", h.From, t.c.Name, h.To)
 	}
 	key = outKey{string(h.From), c.Lane}
+	if t.c.Admit != nil {
+		if err := t.c.Admit(key.node, h.Store, h.Openings); err != nil {
+			var back *SetBackError
+			if errors.As(err, &back) {
+				t.turnAway(ctx, e, wire.AppendNodeRefusal(nil, t.c.Secret, connect, accept, back.Seen))
+			}
+			return key, nil, err
+		}
+	}
 	if err := e.recv(slot); err != nil {
 		return key, nil, err
 	}
@@ -139,6 +148,14 @@ func (t *Transport) welcome(dev rdma.Device, req rdma.ConnRequest) (key outKey, 
 		return key, nil, err
 	}
 	return key, e, nil
+}
+
+// turnAway tells the other node why it may not speak, and gives it the time to hear that: it ends the way then.
+func (t *Transport) turnAway(ctx context.Context, e *end, refusal []byte) {
+	err := e.say(ctx, message{kind: kindRefusal, body: refusal})
+	for err == nil {
+		_, err = e.next(ctx)
+	}
 }
 
 // errReplayed: whoever replays a request that he has seen takes one place with it, not all.

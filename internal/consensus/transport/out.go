@@ -5,9 +5,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
 )
@@ -328,7 +330,9 @@ func (t *Transport) dialRoute(ctx context.Context, key outKey, r Route) (e *end,
 	if !wire.VerifyNodeAccept(t.c.Secret, connect, accept) {
 		return nil, 0, fmt.Errorf("transport: %s does not know the cluster's secret", r.Addr)
 	}
-	hello := wire.AppendNodeHello(nil, t.c.Secret, connect, accept, wire.NodeHello{Cluster: t.c.Cluster, From: []byte(t.c.Name), To: []byte(key.node)})
+	hello := wire.AppendNodeHello(nil, t.c.Secret, connect, accept, wire.NodeHello{
+		Cluster: t.c.Cluster, Store: t.c.Store, From: []byte(t.c.Name), To: []byte(key.node), Openings: t.c.Openings,
+	})
 	if err := e.say(ctx, message{kind: kindHello, body: hello}); err != nil {
 		return nil, 0, err
 	}
@@ -336,8 +340,50 @@ func (t *Transport) dialRoute(ctx context.Context, key outKey, r Route) (e *end,
 	if err != nil {
 		return nil, 0, err
 	}
+	if m.kind == kindRefusal {
+		return nil, 0, t.setBack(key.node, m.body, connect, accept)
+	}
 	if m.kind != kindWelcome || m.value == 0 || m.value > 1<<10 {
 		return nil, 0, fmt.Errorf("%w: kind %d for a welcome", errProtocol, m.kind)
 	}
 	return e, int(m.value), e.recv(slot)
+}
+
+// setBack handles the refusal of a node: what it has seen of this one is told, if it is none of this one's openings. A refusal of an opening
+// that this node knows of tells of a fault of the other one, and ends nothing but the way.
+func (t *Transport) setBack(by string, refusal, connect, accept []byte) error {
+	seen, genuine := wire.ParseNodeRefusal(refusal, t.c.Secret, connect, accept)
+	if !genuine {
+		return fmt.Errorf("%w: a refusal that answers another way", errProtocol)
+	}
+	if slices.Contains(t.c.Openings, seen) {
+		return fmt.Errorf("%w: node %s refuses this one for its own start in epoch %d", errProtocol, by, seen.Epoch)
+	}
+	if t.c.SetBack != nil {
+		t.c.SetBack(by, seen)
+	}
+	return &SetBackError{Node: t.c.Name, Seen: seen, Says: t.c.Openings[0]}
+}
+
+// Meet returns when a node has let this one speak (Config.Admit), with its *SetBackError, or with the last error when ctx ends. It tries again until then.
+func (t *Transport) Meet(ctx context.Context, node string) error {
+	for rest := backoffFirst; ; rest = min(2*rest, backoffMost/4) {
+		e, _, err := t.dial(ctx, outKey{node, wire.LaneUrgent})
+		if err == nil {
+			e.qp.Disconnect()
+			e.close()
+			return nil
+		}
+		var back *SetBackError
+		if errors.As(err, &back) {
+			return err
+		}
+		select {
+		case <-time.After(rest):
+		case <-ctx.Done():
+			return err
+		case <-t.ctx.Done():
+			return consensus.ErrClosed
+		}
+	}
 }

@@ -111,7 +111,7 @@ func adversity(t *testing.T, seed uint64) {
 		dev := must(h.Open(context.Background(), ""))
 		ln := must(dev.Listen(context.Background(), addr[name]+":7000"))
 		tr := must(New(Config{
-			Name: name, Secret: []byte("s"), Endpoint: boxes[name], Stall: time.Second,
+			Name: name, Secret: []byte("s"), Openings: first, Endpoint: boxes[name], Stall: time.Second,
 			Routes: func(node string) []Route { return []Route{{dev, addr[node] + ":7000"}} },
 		}))
 		all[name] = tr

@@ -39,6 +39,15 @@ type Config struct {
 	Routes func(node string) []Route
 	// Knows says whether a node may have replicas; nil: whoever knows the secret may.
 	Knows func(node string) bool
+	// Store is the id of this node's data directory, Openings its starts, this one first: what other nodes are told (wire.NodeHello).
+	Store    [16]byte
+	Openings []wire.Opening
+	// Admit says whether a node may speak that has this data directory and these openings; nil: each may. What it admits it has made
+	// durable when it returns. A *SetBackError is told to that node. It may be called by several goroutines.
+	Admit func(node string, store [16]byte, openings []wire.Opening) error
+	// SetBack is told that another node refuses this one, because it has seen an opening that is none of Openings; nil: nobody is. It
+	// must not block.
+	SetBack func(by string, seen wire.Opening)
 	// Rate bounds the bytes of snapshots that are taken in a second, of one at a time;
 	// default 256 MiB.
 	Rate int64
@@ -46,6 +55,19 @@ type Config struct {
 	// until it is ended; default 3 s.
 	Stall  time.Duration
 	Logger *slog.Logger
+}
+
+// A SetBackError says that a node's data directory does not know of an opening that was seen of it: the directory is an older copy, or
+// another one.
+type SetBackError struct {
+	Node string
+	Seen wire.Opening // the newest that was seen
+	Says wire.Opening // the newest that the node knows of
+}
+
+func (e *SetBackError) Error() string {
+	return fmt.Sprintf("transport: the data directory of node %q does not know of its own start in epoch %d (%016x), which was seen here; it is now in epoch %d, so its disk was set back, and what it promised since is forgotten: start it with its newest data directory",
+		e.Node, e.Seen.Epoch, e.Seen.Incarnation, e.Says.Epoch)
 }
 
 // A Transport takes messages to other nodes and from them. It is safe for concurrent use.
@@ -76,6 +98,9 @@ var _ consensus.Link = (*Transport)(nil)
 func New(c Config) (*Transport, error) {
 	if c.Name == "" || len(c.Name) > wire.MaxName {
 		return nil, fmt.Errorf("transport: a node's name has 1 to %d bytes, %q has %d", wire.MaxName, c.Name, len(c.Name))
+	}
+	if len(c.Openings) == 0 || len(c.Openings) > wire.MaxOpenings {
+		return nil, fmt.Errorf("transport: a node tells of 1 to %d openings, not of %d", wire.MaxOpenings, len(c.Openings))
 	}
 	if c.Rate == 0 {
 		c.Rate = 256 << 20

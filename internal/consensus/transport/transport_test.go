@@ -78,6 +78,9 @@ type site struct {
 	done chan struct{}
 }
 
+// first is the only opening of a node.
+var first = []wire.Opening{{Epoch: 1, Incarnation: 1}}
+
 // A lan knows where sites are.
 type lan struct {
 	mu    sync.Mutex
@@ -108,7 +111,7 @@ func (l *lan) open(t testing.TB, name string, change func(*Config)) *site {
 	s := &site{box: newBox(), name: name, done: make(chan struct{})}
 	s.dev = must(iwarp.New(iwarp.Options{}).Open(context.Background(), ""))
 	s.ln = must(s.dev.Listen(context.Background(), "127.0.0.1:0"))
-	c := Config{Name: name, Cluster: [16]byte{1}, Secret: []byte("secret"), Endpoint: s.box, Routes: l.routes(s.dev)}
+	c := Config{Name: name, Cluster: [16]byte{1}, Secret: []byte("secret"), Openings: first, Endpoint: s.box, Routes: l.routes(s.dev)}
 	if change != nil {
 		change(&c)
 	}
@@ -574,7 +577,7 @@ func TestReplay(t *testing.T) {
 	heard := wire.AppendNodeAccept(nil, []byte("secret"), connect, wire.Nonce{1})
 	e, _ := knock(t, a, "b", wire.LaneBulk, connect)
 	defer e.close()
-	hello := wire.AppendNodeHello(nil, []byte("secret"), connect, heard, wire.NodeHello{Cluster: [16]byte{1}, From: []byte("evil"), To: []byte("b")})
+	hello := wire.AppendNodeHello(nil, []byte("secret"), connect, heard, wire.NodeHello{Cluster: [16]byte{1}, From: []byte("evil"), To: []byte("b"), Openings: first})
 	if err := e.say(context.Background(), message{kind: kindHello, body: hello}); err != nil {
 		t.Fatal(err)
 	}
@@ -624,7 +627,7 @@ func TestStarved(t *testing.T) {
 	defer a.end(t)
 	dev := must(iwarp.New(iwarp.Options{}).Open(context.Background(), ""))
 	ln := must(dev.Listen(context.Background(), "127.0.0.1:0"))
-	miser := must(New(Config{Name: "b", Cluster: [16]byte{1}, Secret: []byte("secret"), Endpoint: newBox(), Routes: func(string) []Route { return nil }}))
+	miser := must(New(Config{Name: "b", Cluster: [16]byte{1}, Secret: []byte("secret"), Openings: first, Endpoint: newBox(), Routes: func(string) []Route { return nil }}))
 	l.sites["b"] = &site{ln: ln, name: "b"}
 	ways := make(chan struct{}, 8)
 	ctx, stop := context.WithCancel(context.Background())

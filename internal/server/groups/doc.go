@@ -16,6 +16,10 @@
 //   - A node has a replica of a map's group only if its store is the one that the map names for it (R18). A directory
 //     that is new under an old name has not promised what the one before it had promised: if it voted, a write that a
 //     majority had could be lost.
+//   - What another node says counts if its directory is that of the map, and knows of every start that this node has
+//     seen of it. A directory that was set back to an earlier state has forgotten votes and entries; its node is refused,
+//     and stands down when it hears so (shardmap.Lives). So that each node has seen each start of the others, a node
+//     meets them before its replicas take part (meet.go).
 //   - A replica takes part after TakePart alone, which is called when gossip has not said that another process is this
 //     node, or was, with a newer disk.
 //   - Shards of a map in force that are not a group's yet here are nobody's: handlers answer that this node does not

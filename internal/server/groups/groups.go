@@ -15,6 +15,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/consensus/driver"
 	"github.com/rdmakv/rdmakv/internal/consensus/transport"
 	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/store"
 )
 
@@ -28,6 +29,13 @@ type Env struct {
 	Store func() *store.Store
 	// Routes returns how another node is reached, the best way first. It must not block.
 	Routes func(node string) []transport.Route
+	// Openings are the starts of the node's data directory that it knows of, this one first; Admit says whether another node may speak
+	// that has these, and SetBack is told that another one refuses this node (transport.Config).
+	Openings func() []wire.Opening
+	Admit    func(node string, openings []wire.Opening) (seen wire.Opening, setBack bool, err error)
+	SetBack  func(by string, seen wire.Opening)
+	// Meet is for how long other nodes are waited for before the replicas take part. Default 3 s.
+	Meet time.Duration
 	// Quiet is for how long a group must have been as it is before its leader goes back to its preferred node. Default 1 minute.
 	Quiet time.Duration
 }
@@ -35,7 +43,7 @@ type Env struct {
 // Groups are the groups of which a node has replicas. A nil Groups is that of a server that is alone: it has none.
 type Groups struct {
 	env Env
-	may chan struct{} // closed by TakePart
+	may chan struct{} // closed when the replicas may take part
 
 	unfit  error        // why the store can have no replicas; nil: it can
 	engine *driver.Node // nil until the store has made it, or unfit
@@ -49,6 +57,7 @@ type Groups struct {
 	mu     sync.Mutex
 	m      *cluster.Map // in force here; nil: none with replicas
 	taking bool         // TakePart was called
+	met    bool         // meet was started
 	closed bool
 }
 
@@ -79,17 +88,15 @@ func (g *Groups) open(env store.EngineEnv) (store.Engine, error) {
 	return g.engine, nil
 }
 
-// TakePart says that the replicas may take part in their groups, from now on.
+// TakePart says that the node's replicas may take part in their groups, from now on; they do when the other nodes have been met. It does not wait.
 func (g *Groups) TakePart() {
 	if g == nil {
 		return
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.taking {
-		g.taking = true
-		close(g.may)
-	}
+	g.taking = true
+	g.begin()
 }
 
 // Suits returns nil if the node can have the replicas that a map gives it, else an error that says why not: its store is not the one that
@@ -141,7 +148,8 @@ func (g *Groups) InForce(m *cluster.Map) error {
 	}
 	t, err := transport.New(transport.Config{
 		Name: g.env.Node, Cluster: m.Cluster, Secret: g.env.Secret, Endpoint: door{g.engine, &g.link}, Routes: g.env.Routes, Logger: g.env.Logger,
-		Knows: m.Has,
+		Knows: m.Has, Store: g.env.Store().ID(), Openings: g.env.Openings(), SetBack: g.env.SetBack,
+		Admit: func(node string, has [16]byte, openings []wire.Opening) error { return g.admit(m, node, has, openings) },
 	})
 	if err != nil {
 		return err
@@ -150,7 +158,21 @@ func (g *Groups) InForce(m *cluster.Map) error {
 	g.link.to.Store(t)
 	g.wg.Go(func() { g.add(m) })
 	g.wg.Go(g.homeward)
+	g.begin()
 	return nil
+}
+
+// admit returns nil if another node may speak: it has the data directory that the map names for it, and that knows of every start that was
+// seen of it.
+func (g *Groups) admit(m *cluster.Map, node string, has [16]byte, openings []wire.Opening) error {
+	if want, ok := m.StoreOf(node); ok && want != has {
+		return fmt.Errorf("%w: the shard map has node %q with store %x, and it comes with store %x, which has promised nothing; start that node with its old data directory", store.ErrGroups, node, want, has)
+	}
+	seen, setBack, err := g.env.Admit(node, openings)
+	if setBack {
+		return &transport.SetBackError{Node: node, Seen: seen, Says: openings[0]}
+	}
+	return err
 }
 
 // How often it is tried again to add a group that the store does not take.

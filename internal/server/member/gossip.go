@@ -118,9 +118,12 @@ func (c *Member) noteRefused(err error) {
 	if !errors.As(err, &why) {
 		return
 	}
-	err = c.node.Store().Refuse(store.Refusal{
-		Cause: why.Error(), Other: why.Other.Incarnation, Epoch: uint16(min(why.Other.Epoch, math.MaxUint16)),
-	})
+	c.refuse(store.Refusal{Cause: why.Error(), Other: why.Other.Incarnation, Epoch: uint16(min(why.Other.Epoch, math.MaxUint16))})
+}
+
+// refuse has the data directory say why it must not be served.
+func (c *Member) refuse(why store.Refusal) {
+	err := c.node.Store().Refuse(why)
 	if err != nil {
 		c.log.Error(base.LogAlways, "this node must not be served, and its data directory does not say so: do not start it again", "err", err)
 	}
@@ -205,6 +208,10 @@ func (c *Member) Run(ctx context.Context) {
 			// them would both serve its shards.
 			c.node.StandDown(fmt.Errorf("server: gossip: %w", c.members.Err()))
 			c.noteRefused(c.members.Err())
+			return
+		case why := <-c.older:
+			c.node.StandDown(fmt.Errorf("server: %w", why))
+			c.refuse(why.refusal())
 			return
 		case <-wake:
 			c.publish()

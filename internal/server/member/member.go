@@ -118,6 +118,8 @@ type Member struct {
 	id     format.Identity
 	lock   io.Closer // of the directory, where no store has it
 	book   *shardmap.Book
+	lives  *shardmap.Lives // nil: the node keeps nothing on disk
+	older  chan *olderCopy // why the directory must not be served; room for one
 
 	owned *base.Ownership
 	shown atomic.Pointer[shownView]     // what clients are told; nil before gossip begins
@@ -145,7 +147,7 @@ func New(cfg *Config, env Env) *Member {
 	}
 	return &Member{
 		node: env.Node, cfg: cfg, dir: env.Dir, secret: env.Secret, logger: env.Logger, log: env.Log,
-		id: format.Identity{Node: cfg.NodeID, Cluster: cfg.Name}, owned: new(base.Ownership), wake: make(chan struct{}, 1),
+		id: format.Identity{Node: cfg.NodeID, Cluster: cfg.Name}, owned: new(base.Ownership), wake: make(chan struct{}, 1), older: make(chan *olderCopy, 1),
 	}
 }
 
@@ -196,6 +198,12 @@ func (c *Member) OpenBook(ctx context.Context, shards int) (err error) {
 	}
 	if err := shardmap.Claim(dir.FS, dir.Path, c.id); err != nil {
 		return err
+	}
+	if !dir.Bare {
+		st := c.node.Store()
+		if c.lives, err = shardmap.OpenLives(dir.FS, dir.Path, format.Opening{Epoch: uint64(st.Epoch()), Incarnation: st.Incarnation()}); err != nil {
+			return err
+		}
 	}
 	c.book, err = shardmap.Open(shardmap.Options{
 		FS: dir.FS, Dir: dir.Path, Node: c.id.Node, Name: c.id.Cluster, Shards: shards, Empty: c.node.HoldsNothing, Suits: c.node.Suits,

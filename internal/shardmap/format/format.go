@@ -1,12 +1,13 @@
-// Package format is the bytes of the two files that tell a node of a cluster,
-// after any crash, its identity and what it has promised. It does not access
+// Package format is the bytes of the files that tell a node of a cluster,
+// after any crash, its identity, what it has promised, and whom it has seen. It does not access
 // the disk, so tools may read the files without the package that keeps them
 // (package shardmap).
 //
 //	NODE   text: the node's id and the cluster's name. Written once
 //	MAP    the shard map that the node has promised or committed
+//	LIVES  which starts of its own a node knows of, and which of other nodes it has seen (lives.go)
 //
-// Both end in a checksum over everything before it, so a damaged file is found,
+// All end in a checksum over everything before it, so a damaged file is found,
 // and never half believed.
 package format
 

@@ -200,11 +200,11 @@ func writeIdentity(c Config, id identity) error {
 	return finishCreation(c)
 }
 
-// harmless are the names that an empty directory may have. NODE and MAP are
+// harmless are the names that an empty directory may have. NODE, MAP and LIVES are
 // what a node of a cluster has beside its store, and has without one, too, when
 // it was a cache.
 func harmless(name string) bool {
-	return name == lockFile || name == probeFile || name == "lost+found" || name == "NODE" || name == "MAP"
+	return name == lockFile || name == probeFile || name == "lost+found" || name == "NODE" || name == "MAP" || name == "LIVES"
 }
 
 // lockPatience is for how long a start waits for the lock of a server before

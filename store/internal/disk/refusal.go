@@ -62,7 +62,7 @@ func (f *facts) refusal(c Config) error {
 	}
 	return &base.OpenError{Dir: c.Dir,
 		Err: fmt.Errorf("%w, since %s: %s", ErrRefused, r.Since.UTC().Format(time.RFC3339), r.Cause),
-		Hint: fmt.Sprintf("if it is a copy, delete it; if it is the one to keep, stop the other (life %016x) and start this one once with --accept-rollback %d",
+		Hint: fmt.Sprintf("if it is a copy, delete it; if it is the one to keep, stop the other (life %016x) and start this one once, which the others do not accept of a node with replicas, with --accept-rollback %d",
 			r.Other, r.Epoch)}
 }
 

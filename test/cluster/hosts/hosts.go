@@ -38,7 +38,9 @@ type Net interface {
 	CutOneWay(from, to string, ports ...uint16) error
 	// Delay holds up everything between two hosts, in both directions.
 	Delay(a, b string, d time.Duration) error
-	// Heal ends every cut and delay.
+	// Lose makes frames between two hosts vanish at random, each with the probability, in both directions.
+	Lose(a, b string, probability float64) error
+	// Heal ends every cut, loss and delay.
 	Heal() error
 	// Close ends the network. The processes in it must have ended.
 	Close() error

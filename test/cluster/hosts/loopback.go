@@ -86,6 +86,10 @@ func (n *loop) Delay(string, string, time.Duration) error {
 	return fmt.Errorf("%w: delays on the loopback interface", ErrCannot)
 }
 
+func (n *loop) Lose(string, string, float64) error {
+	return fmt.Errorf("%w: losses on the loopback interface", ErrCannot)
+}
+
 func (n *loop) Heal() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -88,6 +88,14 @@ func (n *spaces) Delay(a, b string, d time.Duration) error {
 	return err
 }
 
+func (n *spaces) Lose(a, b string, probability float64) error {
+	from, to, err := n.ports(a, b)
+	if err == nil {
+		n.sw.Lose(from, to, probability)
+	}
+	return err
+}
+
 func (n *spaces) Heal() error {
 	n.sw.Heal()
 	return nil

@@ -1,0 +1,357 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/test/linear"
+)
+
+// What is done to a cluster with replicas beside what TestReplicas does: links that lose or carry one way, disks that hang, are full, are gone or were set
+// back. Each scene is under load, whose histories are judged.
+
+var roundsFlag = flag.Int("rounds", 1, "how often each fault of the matrix is done to each node in question")
+
+// A siege is a cluster with replicas under load, to which one thing after the other is done.
+type siege struct {
+	*world
+	load  *Load
+	conns []*Conn
+	probe *Conn
+}
+
+// besiege starts a cluster and a load. change may put data directories on disks of their own.
+func besiege(t *testing.T, name string, change func(*world)) *siege {
+	t.Helper()
+	w := newWorld(t)
+	if change != nil {
+		change(w)
+	}
+	s := &siege{world: w.replicated()}
+	var stores []linear.Store
+	for _, host := range clientHosts {
+		for range 2 {
+			s.conns = append(s.conns, w.dial(host))
+			stores = append(stores, s.conns[len(s.conns)-1].Store())
+		}
+	}
+	s.load = StartLoad(t.Context(), LoadOptions{Name: name + "-" + w.net.Kind(), Seed: *seedFlag, Stores: stores, Dir: outDir(), Pace: 20 * time.Millisecond, Replicas: true})
+	s.probe = w.dial("west")
+	s.serves(t, "before anything goes wrong")
+	return s
+}
+
+// serves puts and gets keys of all nodes.
+func (s *siege) serves(t *testing.T, when string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), servedWithin)
+	defer cancel()
+	took, err := served(ctx, s.probe, when)
+	if err != nil {
+		out, _, errOut := s.kvclient(t, s.net.Host("east"), "--server", s.Nodes[0].Addr(), "cluster", "status")
+		t.Fatalf("%s: %v\n%s%s", when, err, out, errOut)
+	}
+	t.Logf("%s: the slowest of 12 keys took %v", when, took.Round(time.Millisecond))
+}
+
+// scene does a fault, and waits until the cluster is as it was before.
+func (s *siege) scene(name string, f func(t *testing.T)) {
+	for range *roundsFlag {
+		if s.t.Failed() {
+			return // what comes after tells nothing
+		}
+		s.t.Run(name, func(t *testing.T) {
+			began := time.Now()
+			f(t)
+			s.serves(t, "afterwards")
+			s.allTakePart(t)
+			t.Logf("it took %v", time.Since(began).Round(time.Millisecond))
+		})
+	}
+}
+
+// lift stops the load and judges it.
+func (s *siege) lift() {
+	s.t.Helper()
+	v, err := s.load.Finish(within(s.t))
+	s.t.Log(v)
+	if err != nil || len(v.Wrong) > 0 {
+		s.t.Errorf("the load: %v; histories that contradict every order: %v", err, v.Wrong)
+	}
+	if v.Ops < 100 || v.Ops == v.Refused {
+		s.t.Errorf("too little was done: %v", v)
+	}
+}
+
+// others are the nodes beside one.
+func (w *world) othersOf(s *Server) (list []*Server) {
+	for _, o := range w.Nodes {
+		if o != s {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// TestReplicaLinks: links between nodes that carry one way alone, or lose and delay what they carry, and a client that reaches two nodes of three.
+func TestReplicaLinks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("cuts links: make cluster-test")
+	}
+	s := besiege(t, "replica-links", func(w *world) { w.needsFaults() })
+	s.scene("leader to followers cut", func(t *testing.T) {
+		lead := s.leading(t, 0)
+		for _, o := range s.othersOf(lead) {
+			must(t, s.net.CutOneWay(lead.Place().Name(), o.Place().Name()))
+		}
+		s.serves(t, "the others do not hear "+lead.ID)
+		must(t, s.net.Heal())
+	})
+	s.scene("followers to leader cut", func(t *testing.T) {
+		lead := s.leading(t, 1)
+		for _, o := range s.othersOf(lead) {
+			must(t, s.net.CutOneWay(o.Place().Name(), lead.Place().Name()))
+		}
+		s.serves(t, lead.ID+" does not hear the others")
+		must(t, s.net.Heal())
+	})
+	s.scene("one frame of ten is lost, the others are late", func(t *testing.T) {
+		for i, a := range s.Nodes {
+			for _, b := range s.Nodes[i+1:] {
+				must(t, s.net.Lose(a.Place().Name(), b.Place().Name(), 0.1))
+				must(t, s.net.Delay(a.Place().Name(), b.Place().Name(), 5*time.Millisecond))
+			}
+		}
+		for began := time.Now(); time.Since(began) < 3*time.Second; {
+			s.serves(t, "losing and late")
+			pause(t.Context(), 300*time.Millisecond)
+		}
+		must(t, s.net.Heal())
+	})
+	s.scene("a client is cut from one node", func(t *testing.T) {
+		must(t, s.net.Cut("east", s.leading(t, 2).Place().Name()))
+		pause(t.Context(), 1500*time.Millisecond) // the load calls on from there
+		s.serves(t, "cut from a client")
+		must(t, s.net.Heal())
+	})
+	s.lift()
+}
+
+// TestReplicaRestarts: all nodes are stopped and started, one after the other, and no call fails; the longest one is told.
+func TestReplicaRestarts(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts nodes: make cluster-test")
+	}
+	s := besiege(t, "replica-restarts", nil)
+	ctx, stop := context.WithCancel(t.Context())
+	var longest time.Duration
+	var calls int
+	var failed error
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for ; ctx.Err() == nil && failed == nil; calls++ {
+			each, cancel := context.WithTimeout(t.Context(), servedWithin)
+			key, began := fmt.Appendf(nil, "restarting %d", calls%64), time.Now()
+			failed = s.probe.Put(each, key, key)
+			if got, err := s.probe.Get(each, key); failed == nil && (err != nil || string(got) != string(key)) {
+				failed = fmt.Errorf("%q is read: %w", got, err)
+			}
+			cancel()
+			longest = max(longest, time.Since(began))
+		}
+	})
+	for _, n := range s.Nodes {
+		s.scene("restart of "+n.ID, func(t *testing.T) {
+			must(t, n.Stop(patience))
+			must(t, n.Start(within(t)))
+		})
+	}
+	stop()
+	wg.Wait()
+	t.Logf("%d calls meanwhile, the longest put and get of a key took %v", calls, longest.Round(time.Millisecond))
+	if failed != nil || calls == 0 {
+		t.Errorf("of %d calls meanwhile: %v", calls, failed)
+	}
+	s.lift()
+}
+
+// TestReplicaDirectories: a node comes back under its old name without its data directory, or with an older copy of it. It takes part in nothing, and says
+// why; the others go on, nothing is lost, and with its newest directory it is back.
+func TestReplicaDirectories(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts nodes: make cluster-test")
+	}
+	s := besiege(t, "replica-directories", nil)
+	aside := func(t *testing.T, n *Server) (newest string) {
+		t.Helper()
+		newest = n.Dir() + ".newest"
+		must(t, os.Rename(n.Dir(), newest))
+		return newest
+	}
+	back := func(t *testing.T, n *Server, newest string) {
+		t.Helper()
+		must(t, os.RemoveAll(n.Dir()))
+		must(t, os.Rename(newest, n.Dir()))
+		must(t, n.Start(within(t)))
+	}
+	s.scene("wiped", func(t *testing.T) {
+		n := s.Nodes[1]
+		must(t, n.Kill())
+		newest := aside(t, n)
+		must(t, n.Start(within(t)))
+		s.serves(t, "a node without its directory is there")
+		if said := n.Said(); !strings.Contains(said, "no shard map") {
+			t.Errorf("it does not say that it has nothing: %s", said)
+		}
+		for _, g := range s.groups(s.Nodes[0]) {
+			if g.Leader == n.ID {
+				t.Errorf("it leads group %d", g.ID)
+			}
+		}
+		must(t, n.Kill())
+		back(t, n, newest)
+	})
+	s.scene("set back", func(t *testing.T) {
+		n := s.Nodes[2]
+		must(t, n.Stop(patience))
+		old := n.Dir() + ".old"
+		must(t, os.CopyFS(old, os.DirFS(n.Dir())))
+		must(t, n.Start(within(t)))
+		s.serves(t, "what the copy does not have")
+		s.allTakePart(t)
+		must(t, n.Kill())
+		for _, o := range s.othersOf(n) { // so that no gossip remembers it
+			must(t, o.Kill())
+		}
+		newest := aside(t, n)
+		must(t, os.Rename(old, n.Dir()))
+		for _, o := range s.othersOf(n) {
+			must(t, o.Start(within(t)))
+		}
+		err := n.Start(within(t))
+		code := 3
+		if err == nil {
+			code, err = n.Process().WaitExit(patience)
+		} else if !strings.Contains(err.Error(), "older copy") {
+			t.Errorf("it does not start for another reason: %v", err)
+			err = nil
+		}
+		if said := n.Said(); code != 3 || err != nil || !strings.Contains(said, "older copy") {
+			t.Errorf("it ends with %d, %v: %s", code, err, said)
+		}
+		n.ended()
+		s.serves(t, "a node with an older copy was there")
+		back(t, n, newest)
+	})
+	s.lift()
+}
+
+// TestReplicaDisks: the disk of a leader hangs, then that of a follower, under load; then the disk of a leader is full. Groups whose leader cannot write are led
+// by others, or refuse puts with ErrNoSpace; nothing acknowledged is lost, and when the disk is well again the node is too.
+func TestReplicaDisks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("freezes disks: make cluster-test")
+	}
+	if runtime.GOOS != "linux" || os.Getuid() != 0 || os.Getenv("HOSTS_ENTERED") != "" {
+		t.Skip("file systems are mounted by root alone")
+	}
+	s := besiege(t, "replica-disks", func(w *world) {
+		for i, n := range w.Nodes {
+			image := filepath.Join(w.dir, fmt.Sprint("disk", i))
+			must(t, os.Mkdir(n.Dir(), 0o700))
+			must(t, os.WriteFile(image, nil, 0o600))
+			must(t, os.Truncate(image, 1<<30))
+			run(t, "mkfs.ext4", "-q", "-F", image)
+			run(t, "mount", "-o", "loop", image, n.Dir())
+			t.Cleanup(func() { run(t, "umount", "-l", n.Dir()) })
+		}
+		t.Cleanup(func() { must(t, w.Rig.Close()) }) // before what they have open is unmounted
+	})
+	hang := func(t *testing.T, n *Server) {
+		run(t, "fsfreeze", "-f", n.Dir())
+		frozen := true
+		thaw := func() {
+			if frozen {
+				frozen = false
+				run(t, "fsfreeze", "-u", n.Dir())
+			}
+		}
+		defer thaw()
+		s.serves(t, "the disk of "+n.ID+" hangs")
+		pause(t.Context(), time.Second)
+		s.serves(t, "it hangs still")
+		thaw()
+	}
+	s.scene("a leader's hangs", func(t *testing.T) { hang(t, s.leading(t, 0)) })
+	s.scene("another one's hangs", func(t *testing.T) { hang(t, s.othersOf(s.leading(t, 0))[0]) })
+	s.lift()
+	t.Run("a leader's is full", func(t *testing.T) {
+		n := s.leading(t, 0)
+		keys := s.keysLed(t, s.probe, n.ID, 8)
+		filler := filepath.Join(n.Dir(), "filler")
+		for size := 1 << 30; size >= 4<<10; size /= 2 {
+			for i := 0; exec.Command("fallocate", "-l", fmt.Sprint(size), fmt.Sprint(filler, size, i)).Run() == nil; i++ {
+			}
+		}
+		refused, acknowledged := 0, map[string]string{}
+		for round := 0; round < 400 && refused < 8; round++ {
+			key, value := keys[round%len(keys)], fmt.Sprint("full ", round)
+			switch err := s.probe.Put(within(t), key, []byte(value)); {
+			case err == nil:
+				acknowledged[string(key)] = value
+			case errors.Is(err, client.ErrNoSpace):
+				refused++
+			default:
+				t.Fatalf("a put: %v", err)
+			}
+			pause(t.Context(), 10*time.Millisecond)
+		}
+		check := func() {
+			for key, value := range acknowledged {
+				if got, err := s.probe.Get(within(t), []byte(key)); err != nil || string(got) != value {
+					t.Errorf("%q is %q, %v, and %q was acknowledged", key, got, err, value)
+				}
+			}
+		}
+		t.Logf("%d puts were refused, %d keys acknowledged", refused, len(acknowledged))
+		check()
+		if refused == 0 && len(acknowledged) == 0 {
+			t.Error("nothing was tried")
+		}
+		left, err := filepath.Glob(filler + "*")
+		must(t, err)
+		for _, path := range left {
+			must(t, os.Remove(path))
+		}
+		check()
+		for ctx := within(t); ; pause(ctx, 100*time.Millisecond) {
+			err := s.probe.Put(ctx, keys[0], []byte("room again"))
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, client.ErrNoSpace) {
+				t.Fatalf("with room again: %v", err)
+			}
+		}
+		s.allTakePart(t)
+	})
+}
+
+// run runs a program that has to succeed.
+func run(t *testing.T, name string, args ...string) {
+	t.Helper()
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s %v: %v: %s", name, args, err, out)
+	}
+}
