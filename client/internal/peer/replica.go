@@ -49,7 +49,11 @@ func (r *Replica) Away() bool {
 }
 
 // Mute notes that a try has ended without a word of the node.
-func (r *Replica) Mute() { r.mute.Store(r.c.Clock.Coarse() + int64(Silence)) }
+func (r *Replica) Mute() { r.mute.Store(r.c.Clock.Coarse() + int64(Muted)) }
+
+// Muted is for how long a node that gave no word counts as silent. With Silence it is twice as long as an election takes at most, so that
+// whoever leads instead is elected by then, as a rule.
+const Muted = 2 * Silence
 
 // Silent reports whether a try has ended so a moment ago, and nothing was heard of the node since. Whoever leads instead is elected in that time.
 func (r *Replica) Silent() bool {
@@ -58,7 +62,7 @@ func (r *Replica) Silent() bool {
 		return false
 	}
 	s := r.c.current.Load()
-	return s == nil || s.Heard() <= until-int64(Silence)
+	return s == nil || s.Heard() <= until-int64(Muted)
 }
 
 // Seek has the peer look for its node as if a call waited, for a while.

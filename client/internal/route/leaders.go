@@ -252,11 +252,11 @@ func OfNode(err error) bool {
 
 // onward is Router.Again for a call that goes on among the replicas of its group.
 func (r *Reroute) onward(ctx context.Context, timeout time.Duration, next step, silent bool) context.Context {
+	r.led = true
 	if r.over = ctx.Err(); r.over != nil {
 		return nil
 	}
 	ctx = r.bound(ctx, timeout)
-	r.led = true
 	if silent { // the leader may be slow: it has more time when it is asked again
 		r.patience = 4 * max(r.patience, min(peer.Silence, timeout/4))
 	}

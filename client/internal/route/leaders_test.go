@@ -332,7 +332,7 @@ func TestSilentIsNotFollowed(t *testing.T) {
 		b.says(at[1].ID, "k", at[0].ID, 7)
 		b.is("it leads a higher term", "k", at[0].ID)
 		silence()
-		time.Sleep(peer.Silence + 300*time.Millisecond)
+		time.Sleep(peer.Muted + 300*time.Millisecond)
 		b.says(at[1].ID, "k", at[0].ID, 6)
 		b.is("after a while", "k", at[0].ID)
 		silence()

@@ -14,6 +14,7 @@ import (
 	"github.com/rdmakv/rdmakv/client/internal/base"
 	"github.com/rdmakv/rdmakv/client/internal/clienttest"
 	"github.com/rdmakv/rdmakv/client/internal/route"
+	"github.com/rdmakv/rdmakv/client/internal/session"
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
@@ -222,6 +223,31 @@ func TestHintIsKept(t *testing.T) {
 // TestNotLeaderIsDefinite: a write that no replica took has changed nothing, and its error says so; one
 // of which a copy may have taken effect is unknown, whatever was said afterwards.
 func TestNotLeaderIsDefinite(t *testing.T) {
+	// However the time ends in which the call could go on, what a node said of itself is not what has happened to the call.
+	withReplicas(t, 1, func(t *testing.T, r *clienttest.Replicas, rt *route.Router) {
+		p, err := rt.Owner([]byte("k"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := &base.Error{Op: "put", Err: &session.NotLeader{Group: r.GroupOf("k").ID, Leader: r.At("k")[1].ID, Term: 2}}
+		for want, end := range map[error]func(context.Context) (context.Context, context.CancelFunc){
+			context.Canceled: context.WithCancel,
+			base.ErrTimeout: func(ctx context.Context) (context.Context, context.CancelFunc) {
+				return context.WithDeadline(ctx, time.Now())
+			},
+		} {
+			ctx, cancel := end(t.Context())
+			cancel()
+			var way route.Reroute
+			if next := rt.Again(ctx, &way, p, []byte("k"), said); next != nil {
+				t.Errorf("%v: the call goes on", want)
+			}
+			if err := way.Because(said); !errors.Is(err, want) || errors.Is(err, base.ErrMoved) {
+				t.Errorf("%v: %v", want, err)
+			}
+			way.End()
+		}
+	})
 	for _, way := range ways {
 		for _, sent := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/%v", way.name, sent), func(t *testing.T) {
