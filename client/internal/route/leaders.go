@@ -62,6 +62,7 @@ type leader struct {
 	node string
 	term uint64 // the highest that was heard of
 	told bool   // a replica has named the node for the term; else it is the next one to try
+	news bool   // another replica told of the term since the last one that was believed to lead was left
 }
 
 // groups makes what a table of the map leads by, for each shard; nil for a map without replicas. Of
@@ -139,7 +140,7 @@ func (g *group) leave(node string, term uint64) {
 		if g.at(h.node) != i { // another call has left it
 			return
 		}
-		if g.seat.CompareAndSwap(h, &leader{node: g.nodes[j], term: max(h.term, term)}) {
+		if g.seat.CompareAndSwap(h, &leader{node: g.nodes[j], term: max(h.term, term), news: term > 0}) {
 			return
 		}
 	}
@@ -158,8 +159,12 @@ func (g *group) told(by string, said *session.NotLeader) bool {
 		case r.Away():
 			r.Seek()
 			named = -1
-		case r.Silent() && said.Term <= g.seat.Load().term: // the others have not noticed yet
-			named = -1
+		case r.Silent():
+			// The others have not noticed yet. Which term it led in is known once one of them has told that: who never had to ask has not heard of
+			// that term, and it would look like one in which it was elected since.
+			if h := g.seat.Load(); said.Term <= h.term || !h.news {
+				named = -1
+			}
 		}
 	}
 	for {
