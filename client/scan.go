@@ -224,7 +224,7 @@ func (s *scanner) fetchPage(ctx context.Context, left int) (page scanPage, err e
 	for {
 		p, err := s.share.At(s.f)
 		if err == nil {
-			page, err = s.pageLed(ctx, p, max(way.Patience(), min(pagePatience, s.f.Config().Timeout/4)), left)
+			page, err = s.pageLed(ctx, p, max(way.PatienceAt(p), min(pagePatience, s.f.Config().Timeout/4)), left)
 		}
 		if err == nil {
 			p.Counts().ScanPages.Add(1)

@@ -63,7 +63,7 @@ func (q *source) poll(ctx context.Context, prefix []byte, opts WatchOptions) (pa
 		p, err := q.share.At(q.f)
 		if err == nil {
 			q.tell(ctx, p, prefix)
-			page, err = q.pollLed(ctx, p, way.Patience(), prefix, opts, hurry)
+			page, err = q.pollLed(ctx, p, way.PatienceAt(p), prefix, opts, hurry)
 		}
 		switch {
 		case err == nil:

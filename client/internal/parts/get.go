@@ -227,7 +227,7 @@ func bounds(ctx context.Context, f *route.Router, op string, key []byte) (shards
 		}
 		l, reach := p.Begin(ctx), p.Session
 		if p.Led() { // any replica knows
-			p.Replica.Hurry(&l, way.Patience())
+			p.Replica.Hurry(&l, way.PatienceAt(p))
 			reach = p.Replica.Reach
 		}
 		s, err := reach(&l)

@@ -37,7 +37,7 @@ type Query struct {
 	Sink     *device.Owned // dst is its memory, into which chunks may be READ; or nil
 	Info     base.Info
 	Path     base.Path     // how it was answered
-	patience time.Duration // of a try at a replica (route.Reroute)
+	patience time.Duration // of a try at a replica (route.Reroute.PatienceAt)
 	tried    bool          // at a replica
 	led      route.Led     // of the key
 	// Head is, where the value is in parts, its head, and Dst is as it was: package parts gets the
@@ -112,9 +112,10 @@ func getElsewhere(ctx context.Context, f *route.Router, op string, key []byte, w
 			return f.Fail(op, key, way.Because(err))
 		}
 		// Nothing of what a former node said is used.
-		ctx, w.Dst, w.patience = next, w.Dst[:from], way.Patience()
+		ctx, w.Dst = next, w.Dst[:from]
 		w.led = route.LedOf(f, key)
 		if at, err = f.Owner(key); err == nil {
+			w.patience = way.PatienceAt(at)
 			err = getChecked(ctx, at, op, key, w)
 		}
 		if err == nil || errors.Is(err, base.ErrNotFound) {

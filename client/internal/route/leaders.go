@@ -128,11 +128,15 @@ func (g *group) near(i int) int {
 	return best
 }
 
-// leave ends the belief that a node leads, for all calls, and notes the term that was heard of.
+// leave ends the belief that a node leads, for all calls, and notes the term that was heard of, if it was the node that told. One that tells
+// is asked again, after a rest, if none of the others has answered lately.
 func (g *group) leave(node string, term uint64) {
 	i := g.at(node)
 	j := g.near(i)
-	if j == i {
+	switch {
+	case term > 0 && g.peers[j].Replica.Silent():
+		j = i
+	case j == i:
 		j = (i + 1) % len(g.nodes)
 	}
 	for {

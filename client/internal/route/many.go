@@ -39,7 +39,7 @@ func spread(parts map[*peer.Peer][]int, do func(p *peer.Peer, which []int)) {
 }
 
 // Many carries out a call for n keys in a cluster: do notes the error of each in errs, of
-// which those that were sent elsewhere are done again; begin, if not nil, is called with the keys of each round before it. patience is of a try at a replica (Reroute.Patience).
+// which those that were sent elsewhere are done again; begin, if not nil, is called with the keys of each round before it. patience is of a try at a replica (Reroute.PatienceAt).
 func (r *Router) Many(ctx context.Context, op string, n int, key func(int) []byte,
 	begin func(which []int), do func(ctx context.Context, p *peer.Peer, which []int, patience time.Duration), err func(int) *error,
 ) {
@@ -56,9 +56,9 @@ func (r *Router) Many(ctx context.Context, op string, n int, key func(int) []byt
 			if begin != nil {
 				begin(left)
 			}
-			spread(parts, func(p *peer.Peer, which []int) { do(ctx, p, which, way.Patience()) })
+			spread(parts, func(p *peer.Peer, which []int) { do(ctx, p, which, way.PatienceAt(p)) })
 		}
-		again, step, why := r.table.Load().failed(ctx, left, parts, key, err)
+		again, step, why := r.table.Load().failed(ctx, left, parts, &way, key, err)
 		if why == nil {
 			return
 		}
@@ -78,7 +78,7 @@ func (r *Router) Many(ctx context.Context, op string, n int, key func(int) []byt
 
 // failed returns which of the calls may be made again elsewhere, in order, what is to be done
 // before, and the error of one for which that is.
-func (t *table) failed(ctx context.Context, left []int, parts map[*peer.Peer][]int, key func(int) []byte, err func(int) *error) (again []int, next step, why error) {
+func (t *table) failed(ctx context.Context, left []int, parts map[*peer.Peer][]int, way *Reroute, key func(int) []byte, err func(int) *error) (again []int, next step, why error) {
 	if t.led == nil || parts == nil {
 		for _, i := range left {
 			if elsewhere(*err(i)) {
@@ -94,6 +94,7 @@ func (t *table) failed(ctx context.Context, left []int, parts map[*peer.Peer][]i
 			if e == nil || errors.Is(e, base.ErrNotFound) {
 				continue
 			}
+			way.wasSilent(p, e)
 			what := t.heed(ctx, p, key(i), e)
 			if what == stepOver || what == stepMap && !elsewhere(e) {
 				continue

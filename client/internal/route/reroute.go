@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client/internal/base"
@@ -37,10 +38,24 @@ type Reroute struct {
 	followed int  // how often it went at once to where it was told
 	rest     time.Duration
 	patience time.Duration
+	silent   []*peer.Peer // gave no word in a try of this call
 }
 
-// Patience is how long the next try at a replica may take at least; 0: nobody was silent yet.
-func (r *Reroute) Patience() time.Duration { return r.patience }
+// PatienceAt is how long the next try may take at a replica at least; 0: it was not silent. One that was, and leads still as others say, may be slow.
+// The others get no more time than ever: one that has died, too, would hold the call for as long.
+func (r *Reroute) PatienceAt(p *peer.Peer) time.Duration {
+	if slices.Contains(r.silent, p) {
+		return r.patience
+	}
+	return 0
+}
+
+// wasSilent notes that a peer has failed with err.
+func (r *Reroute) wasSilent(p *peer.Peer, err error) {
+	if p != nil && base.TimeOver(err) && !slices.Contains(r.silent, p) {
+		r.silent = append(r.silent, p)
+	}
+}
 
 // bound is ctx with a deadline.
 func (r *Reroute) bound(ctx context.Context, timeout time.Duration) context.Context {
@@ -92,6 +107,7 @@ func (r *Router) Again(ctx context.Context, way *Reroute, p *peer.Peer, key []by
 	if r.Only() != nil { // there is nowhere else
 		return nil
 	}
+	way.wasSilent(p, err)
 	next := way.again(ctx, r, r.table.Load().heed(ctx, p, key, err), err)
 	if next == nil && p != nil && p.Led() && errors.Is(way.over, context.DeadlineExceeded) {
 		p.Counts().Timeouts.Add(1) // of the call, not of each try

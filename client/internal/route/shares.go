@@ -105,6 +105,7 @@ func (s Share) Again(ctx context.Context, r *Router, way *Reroute, p *peer.Peer,
 	if g == nil || p == nil {
 		return nil
 	}
+	way.wasSilent(p, err)
 	next := way.again(ctx, r, g.heed(ctx, p, err), err)
 	if next == nil && errors.Is(way.over, context.DeadlineExceeded) {
 		p.Counts().Timeouts.Add(1) // of the call, not of each try

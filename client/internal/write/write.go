@@ -52,7 +52,7 @@ type Write struct {
 	sent   bool          // a copy may have been applied
 	staged *staged
 
-	patience time.Duration // of a try at a replica (route.Reroute)
+	patience time.Duration // of a try at a replica (route.Reroute.PatienceAt)
 	counted  bool
 
 	Reply wire.WriteReply
@@ -93,13 +93,13 @@ func elsewhere(ctx context.Context, f *route.Router, op string, w *Write, at *pe
 			}
 			return f.Fail(op, w.Key, err)
 		}
-		ctx, w.patience = next, way.Patience()
+		ctx = next
 		if !w.named { // the next node knows it by another name
 			w.sent = false
 		}
 		w.refused()
 		if at, err = f.Owner(w.anyKey()); err == nil {
-			last = at
+			last, w.patience = at, way.PatienceAt(at)
 			err = writeAt(ctx, at, op, w)
 		}
 		if err == nil {
