@@ -191,7 +191,7 @@ func TestCommands(t *testing.T) {
 
 // TestFlags: flags and variables that the documents and files use exist.
 func TestFlags(t *testing.T) {
-	flags := map[string]bool{"config": true, "output": true, "role": true, "all": true, "timeout": true, "help": true}
+	flags := map[string]bool{"config": true, "output": true, "role": true, "all": true, "timeout": true, "help": true, "compare": true}
 	vars := map[string]bool{config.EnvFile: true, config.EnvSecret: true, config.EnvGossipKey: true}
 	for _, k := range config.Keys() {
 		flags[k.Flag], vars[k.Env] = true, true
