@@ -160,8 +160,9 @@ type State struct {
 
 // A Machine is what a replica's entries are for: the store of a group. The engine calls
 // Apply, Snapshot and Adopt of one machine by one goroutine at a time; beside them Durable
-// by one at a time, and Leads and Follows by one at a time. These three must not block. An
-// error of State, Apply or Adopt fences the replica: the engine stops it, and says so. Of
+// by one at a time, and Leads and Follows by one at a time. These three must not block. Leads
+// and Follows, of any replica, may come in the goroutine of a caller of the engine: who calls
+// it holds no lock that they take. An error of State, Apply or Adopt fences the replica: the engine stops it, and says so. Of
 // a replica that led and is stopped or fenced the last call is Follows.
 type Machine interface {
 	// State returns what the machine durably has. The entries behind it are applied

@@ -257,6 +257,7 @@ func (srv *Server) end(ctx context.Context) error {
 	srv.wg.Go(srv.member.Leave)
 	srv.ending.Set("other replicas, to take over")
 	srv.groups.HandOver(ctx)
+	srv.ending.Set("")
 	// Not before: a node that has just come back, and is to take over, may have to open its way to this one first.
 	srv.devices.closePorts()
 	spacesEnded := make(chan error, 1)

@@ -263,8 +263,8 @@ func TestReplicaDisks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("freezes disks: make cluster-test")
 	}
-	if runtime.GOOS != "linux" || os.Getuid() != 0 || os.Getenv("HOSTS_ENTERED") != "" {
-		t.Skip("file systems are mounted by root alone")
+	if why := cannotMount(); why != "" {
+		t.Skip(why)
 	}
 	s := besiege(t, "replica-disks", func(w *world) {
 		for i, n := range w.Nodes {
@@ -326,8 +326,8 @@ func TestReplicaDisks(t *testing.T) {
 		}
 		t.Logf("%d puts were refused, %d keys acknowledged", refused, len(acknowledged))
 		check()
-		if refused == 0 && len(acknowledged) == 0 {
-			t.Error("nothing was tried")
+		if refused == 0 {
+			t.Error("no put was refused: the disk was not full")
 		}
 		left, err := filepath.Glob(filler + "*")
 		must(t, err)
@@ -346,6 +346,24 @@ func TestReplicaDisks(t *testing.T) {
 		}
 		s.allTakePart(t)
 	})
+}
+
+// cannotMount says why this machine gives no file systems of their own to nodes; "": it does, and a mount that fails is a failure.
+func cannotMount() string {
+	if runtime.GOOS != "linux" || os.Getuid() != 0 || os.Getenv("HOSTS_ENTERED") != "" {
+		return "file systems are mounted by root alone"
+	}
+	loop, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Sprintf("there are no loop devices: %v", err)
+	}
+	loop.Close()
+	for _, tool := range []string{"mkfs.ext4", "mount", "fsfreeze", "fallocate"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return fmt.Sprintf("apt-get install e2fsprogs util-linux mount: %v", err)
+		}
+	}
+	return ""
 }
 
 // run runs a program that has to succeed.
