@@ -28,7 +28,7 @@ type Bytes interface {
 	First() uint64
 	Taken(list []tables.Sealed)
 	Gone(list []base.Bytes)
-	Forget(before, place uint64)
+	Forget(before, place uint64) (kept bool)
 	Waiting() int64
 }
 
@@ -118,6 +118,8 @@ type Keeper struct {
 
 	mu       sync.Mutex // taken behind a shard's lock, before the log's
 	holds    map[log.Position]int
+	kept     bool // files of values stay because of holds, or may
+	freed    bool // a hold has ended since: Run calls forget
 	place    checkpoint.Place
 	wanted   bool // somebody found no room in the log
 	requests []*request
@@ -200,25 +202,35 @@ func (k *Keeper) Hold() (release func(), err error) {
 		if k.holds[at]--; k.holds[at] == 0 {
 			delete(k.holds, at)
 		}
+		kept := k.kept
+		k.freed = k.freed || kept
 		k.mu.Unlock()
 		free()
+		if kept {
+			k.poke() // a store at rest makes no round that would remove them
+		}
 	}), nil
 }
 
 // forget removes the files of values to which no record leads any more that somebody may read,
-// and tells those who wait for room.
+// and tells those who wait for room. It is called behind a round, and by Run when a hold has
+// ended because of which files were kept.
 func (k *Keeper) forget() {
 	if k.c.Bytes == nil {
 		return
 	}
 	k.mu.Lock()
 	place := k.place.Frame
-	before := place // no entry of a group leads to a table
+	k.kept, k.freed = true, false // a hold that ends from here on is noted
+	before := place               // no entry of a group leads to a table
 	for at := range k.holds {
 		before = min(before, at)
 	}
 	k.mu.Unlock()
-	k.c.Bytes.Forget(uint64(before), uint64(place))
+	kept := k.c.Bytes.Forget(uint64(before), uint64(place))
+	k.mu.Lock()
+	k.kept = kept
+	k.mu.Unlock()
 	// The log does not know of this room, and wakes those who wait when some is given back.
 	if k.c.Log.Reserve(1, log.Facts) == nil {
 		k.c.Log.Unreserve(1)

@@ -49,6 +49,9 @@ func (k *Keeper) Run() {
 	}
 	rest := time.Duration(0)
 	for ctx.Err() == nil {
+		if k.unheld() {
+			k.forget()
+		}
 		due, wait := k.look()
 		if !due {
 			_ = k.c.Sleep(ctx, k.wake, wait)
@@ -75,6 +78,13 @@ func (k *Keeper) Run() {
 		// Nothing wakes it: who finds no room would have it try without pause.
 		_ = k.c.Sleep(ctx, nil, rest)
 	}
+}
+
+// unheld says whether a hold has ended because of which files of values were kept.
+func (k *Keeper) unheld() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.freed
 }
 
 // catchUp makes rounds until the base has what had passed when the last of them began.

@@ -146,7 +146,8 @@ func (v *Values) Waiting() int64 {
 // Forget removes the files to which no record of the log from before on leads, if the base has
 // what was read there. It has all records before the position place; somebody may read them from
 // before on, which is no later. A file that cannot be removed is tried again by the next call.
-func (v *Values) Forget(before, place uint64) {
+// kept says that a file stays only because of before: the caller calls again when that is later.
+func (v *Values) Forget(before, place uint64) (kept bool) {
 	v.mu.Lock()
 	var gone []*valueTable
 	for _, t := range v.tables {
@@ -154,8 +155,12 @@ func (v *Values) Forget(before, place uint64) {
 			t.copied = true
 			v.waiting -= t.size
 		}
-		if (t.state == valuesTaken || t.state == valuesCut) && t.unused == 0 && t.last < before {
-			gone = append(gone, t)
+		if (t.state == valuesTaken || t.state == valuesCut) && t.unused == 0 && t.last < place {
+			if t.last < before {
+				gone = append(gone, t)
+			} else {
+				kept = true
+			}
 		}
 	}
 	v.mu.Unlock()
@@ -167,6 +172,7 @@ func (v *Values) Forget(before, place uint64) {
 		delete(v.tables, t.number)
 		v.mu.Unlock()
 	}
+	return kept
 }
 
 // Read reads the bytes of a value, of which the caller knows that the log has its record. They

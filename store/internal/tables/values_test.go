@@ -118,14 +118,20 @@ func TestValues(t *testing.T) {
 			if err := v.Found(list[0].at, 5); err != nil {
 				t.Fatal(err)
 			}
-			v.Forget(5, 5)
+			if v.Forget(5, 5) {
+				t.Error("a file is said to stay for a reader, and the base lacks its record")
+			}
 			read(v)
-			v.Forget(5, 6)
+			if !v.Forget(5, 6) {
+				t.Error("a file stays for a reader, and nobody is told")
+			}
 			read(v)
 			if v.Waiting() != 0 {
 				t.Errorf("%d bytes wait of a table that was copied", v.Waiting())
 			}
-			v.Forget(6, 6)
+			if v.Forget(6, 6) {
+				t.Error("a file is said to stay that went")
+			}
 			err = v.Read(list[0].at, make([]byte, len(list[0].value)))
 			if !errors.Is(err, base.ErrCorrupt) {
 				t.Errorf("a file that went: %v", err)
