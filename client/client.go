@@ -21,7 +21,7 @@
 //     when the call returns, on every path.
 //   - Errors are *Error and wrap the sentinels of this package (ErrNotFound …).
 //   - A get sees every put that was acknowledged before it began, its own and
-//     others', and never goes back in time.
+//     others', and never goes back in time. One with ReadBounded may be late by as much as it says.
 //   - A write (put, delete, increment, touch, batch) whose reply was lost is sent
 //     again over reconnects and restarts of the server, and takes effect once. It
 //     fails with ErrOutcomeUnknown if its time is over before its outcome is
@@ -126,7 +126,12 @@ func (c *Client) Counters() Counters { return c.rt().Counters() }
 
 // get answers one key.
 func (c *Client) get(ctx context.Context, op string, key []byte, w *read.Query) error {
-	if err := read.Get(ctx, c.rt(), op, key, w); err != nil || w.Head == nil {
+	return c.answered(ctx, op, key, w, read.Get(ctx, c.rt(), op, key, w))
+}
+
+// answered completes the answer to a get of one key, which ended with err: a value may be in parts.
+func (c *Client) answered(ctx context.Context, op string, key []byte, w *read.Query, err error) error {
+	if err != nil || w.Head == nil {
 		return err
 	}
 	if w.Sink != nil {

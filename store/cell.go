@@ -13,6 +13,7 @@ import (
 //	raise        a term is durable. The engine sends no vote of the term before that returns (R10)
 //	ready        this replica leads in a term, this process has proposed the marker of it, and the marker is published (R11)
 //	configured   an entry that makes a configuration is applied, and is not in effect here yet (R12)
+//	published    an entry is published, and not acknowledged yet (R25)
 //
 // The replica that leads tells its readers of the term and the configuration only when the cell shows both (SightOf), so that whoever knows them
 // finds in its memory all that was acknowledged, or shown to anybody, before. A new incarnation begins with a cell of zeros: it has
@@ -33,6 +34,13 @@ func (c *cell) open(t *region.Table, i, cells int, config *consensus.Config) {
 		c.mem = t.Root()
 	}
 	c.configured(*config)
+}
+
+// published says that everything up to an entry is in the memory that is READ. The replica calls it from one goroutine at a time.
+func (c *cell) published(index uint64) {
+	if c.mem != nil {
+		layout.StorePublished(c.mem, c.off, index)
+	}
 }
 
 // store writes the cell. Caller holds mu.

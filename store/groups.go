@@ -206,7 +206,7 @@ func (m *member) follow(s *Store, g *groupSide, i int) {
 		},
 		Patience: s.cfg.groupPatience, Free: s.mem.Slabs.Free, Results: s.dedup, Short: func() { noteShort(s) },
 		Publish: func(writes []*flight.Flight) { s.journal.PublishWrites(writes, s.shards, s.dedup) },
-		Ready:   m.cell.ready, Configured: m.cell.configured,
+		Ready:   m.cell.ready, Configured: m.cell.configured, Shown: m.cell.published,
 		Check: m.checkBegins,
 		Done: func(writes []*flight.Flight, bytes int64) {
 			g.direct.published(writes, bytes)
@@ -215,6 +215,7 @@ func (m *member) follow(s *Store, g *groupSide, i int) {
 		},
 		Void: func(writes []*flight.Flight, bytes int64) { g.direct.void(writes, bytes) },
 	}, m.found)
+	m.cell.published(m.found.Applied)
 	m.order = pipeline.NewOrderer(m, pipeline.OrderEnv{
 		Memory: s.mem, Results: s.dedup, Reserve: s.evictor.Reserve, Read: s.ask,
 		Expire: func(sh *shard.Shard, key []byte, second uint64, w pipeline.Wait) error {

@@ -7,7 +7,9 @@ package layout
 //	 8 │ configuration   index of the newest configuration entry that is applied here; it only rises
 //	16 │ ready           the term in which the replica leads and has published its marker; 0 after a start
 //	24 │ reserved, zero  to 64
-//	64 │ reserved, zero  a line of its own for what each publish would write
+//	64 │ published       index of the newest entry that the replica has published; it only rises. It stands in a line of its own, because
+//	   │                 each publish writes it, and gets that READ the words above would have that line move with it
+//	72 │ reserved, zero  to 128
 //
 // The word rises before a vote of its term leaves the node, so whoever was elected has a majority of the voters whose words are
 // at least its term. A reader that knows the leader's term T and the configuration C, and then finds
@@ -16,10 +18,16 @@ package layout
 //
 // in READs that were posted after its get began, knows that nobody of a later term had been elected by then: two majorities
 // have a voter in common, and its word would be higher. There is no checksum, because each word is believed alone.
+//
+// Published is for readers who take what is older. An entry is acknowledged after the leader has published it and raised this number, so
+// a reader who has believed the leader's cell at a time knows an index, and the memory of whatever replica shows that index, or a later one, shows all
+// that was acknowledged before that time. 0: the replica does not tell.
 const (
 	// CellSize is how far apart cells are, in bytes; CellRead is how many bytes of one a reader READs.
 	CellSize = 128
 	CellRead = 24
+	// PublishedRead is how many bytes a reader READs to learn what is published, at CellPublished.
+	PublishedRead = wordSize
 	// MaxCells is how many there are at most: a node of a cluster has 4 to 16 replicas as a rule, and the most groups that a
 	// cluster can have is as many.
 	MaxCells = 256
@@ -27,6 +35,8 @@ const (
 	offCellWord   = 0
 	offCellConfig = offCellWord + wordSize
 	offCellReady  = offCellConfig + wordSize
+
+	offCellPublished = 64
 )
 
 var _ [0]struct{} = [CellRead - offCellReady - wordSize]struct{}{}
@@ -57,4 +67,20 @@ func ParseCell(b []byte) (Cell, error) {
 		return Cell{}, ErrShort
 	}
 	return Cell{Word: getWord(b, offCellWord), Config: getWord(b, offCellConfig), Ready: getWord(b, offCellReady)}, nil
+}
+
+// StorePublished raises what a cell at byte offset off of mem says that its replica has published: all that the entry of that index and those before it
+// have done is in the memory before. One goroutine calls it at a time.
+func StorePublished(mem []byte, off int, index uint64) { raiseWord(mem, off+offCellPublished, index) }
+
+// CellPublished is where the word of a cell stands that says what is published.
+func CellPublished(cell Place) Place { return PlaceOfByte(cell.Byte() + offCellPublished) }
+
+// ParsePublished reads the PublishedRead bytes at CellPublished, of whatever server: every value is an index, and 0 says that the replica does not
+// tell. It fails with ErrShort.
+func ParsePublished(b []byte) (uint64, error) {
+	if len(b) < PublishedRead {
+		return 0, ErrShort
+	}
+	return getWord(b, 0), nil
 }

@@ -16,7 +16,7 @@ import (
 
 // A Caller is as much of a client as a probe needs.
 type Caller interface {
-	Get(ctx context.Context, key []byte) ([]byte, error)
+	Get(ctx context.Context, key []byte, opts ...client.ReadOption) ([]byte, error)
 	Put(ctx context.Context, key, value []byte) error
 }
 

@@ -22,6 +22,8 @@ type Counters struct {
 	ReadBytes   uint64 `json:"read_bytes"`   //
 	ReadBatches uint64 `json:"read_batches"` // doorbells, and READs that were copies
 	WordReads   uint64 `json:"word_reads"`   // of Reads, those of cells of voters that do not lead
+	Bounded     uint64 `json:"bounded"`      // gets with a bound (ReadBounded) that a replica has answered by READs, whether it leads or not
+	BoundLooks  uint64 `json:"bound_looks"`  // how often it was looked how new a replica is, for all of these
 	CacheHits   uint64 `json:"cache_hits"`   // gets that began with a remembered place
 	CacheMisses uint64 `json:"cache_misses"` //
 	CacheStale  uint64 `json:"cache_stale"`  // remembered places that did not hold the key any more
@@ -70,6 +72,7 @@ type FallbackCounters struct {
 	NoRoom   uint64 `json:"no_room"`   // more candidates than one batch holds
 	Expiry   uint64 `json:"expiry"`    // whether the key has expired was too close to tell
 	Words    uint64 `json:"words"`     // of a replicated key: it is not known who leads, or too few voters said so
+	Bound    uint64 `json:"bound"`     // with a bound: no replica is known to be new enough. These were made without a bound, not all of them by SEND
 	Other    uint64 `json:"other"`
 }
 
@@ -100,6 +103,7 @@ type Counts struct {
 	FallbackSlotless, FallbackPebble, FallbackRounds                 atomic.Uint64
 	FallbackNoLease, FallbackNoRegion, FallbackNoRoom, FallbackOther atomic.Uint64
 	FallbackWords, WordReads                                         atomic.Uint64
+	FallbackBound, Bounded, BoundLooks                               atomic.Uint64
 	FallbackExpiry, ExpiredItems                                     atomic.Uint64
 	RetryTorn, RetryPending, RetryDead, RetryMisfit, RetryMarked     atomic.Uint64
 	RetryMismatch, RetryChunk, RetryLease, RetryLost                 atomic.Uint64
@@ -143,11 +147,11 @@ func (n *Counts) Snapshot() Counters {
 		Gets:        n.Gets.Load() + quick, OneSidedHits: hits, OneSidedMisses: n.Misses.Load(), SendGets: n.SendGets.Load(), ExpiredMisses: n.ExpiredItems.Load(),
 		Reads: n.Reads.Load() + quick, ReadBytes: n.ReadBytes.Load() + quickBytes, ReadBatches: n.ReadBatches.Load() + quick,
 		CacheHits: n.CacheHits.Load() + quick, CacheMisses: n.CacheMisses.Load(), CacheStale: n.CacheStale.Load(),
-		LargeReads: n.LargeReads.Load(), WordReads: n.WordReads.Load(),
+		LargeReads: n.LargeReads.Load(), WordReads: n.WordReads.Load(), Bounded: n.Bounded.Load(), BoundLooks: n.BoundLooks.Load(),
 		Puts: n.Puts.Load(), LargePuts: n.LargePuts.Load(), Deletes: n.Deletes.Load(), Updates: n.Updates.Load(), Batches: n.Batches.Load(), ScanPages: n.ScanPages.Load(),
 		Fallbacks: FallbackCounters{
 			Slotless: n.FallbackSlotless.Load(), Pebble: n.FallbackPebble.Load(), Rounds: n.FallbackRounds.Load(),
-			NoLease: n.FallbackNoLease.Load(), NoRegion: n.FallbackNoRegion.Load(), NoRoom: n.FallbackNoRoom.Load(), Expiry: n.FallbackExpiry.Load(), Words: n.FallbackWords.Load(), Other: n.FallbackOther.Load(),
+			NoLease: n.FallbackNoLease.Load(), NoRegion: n.FallbackNoRegion.Load(), NoRoom: n.FallbackNoRoom.Load(), Expiry: n.FallbackExpiry.Load(), Words: n.FallbackWords.Load(), Bound: n.FallbackBound.Load(), Other: n.FallbackOther.Load(),
 		},
 		Retries: RetryCounters{
 			Torn: n.RetryTorn.Load(), Pending: n.RetryPending.Load(), Dead: n.RetryDead.Load(), Misfit: n.RetryMisfit.Load(),

@@ -55,6 +55,11 @@ func WriteCell(mem []byte, group uint32, c layout.Cell) {
 	}
 }
 
+// SetPublished writes what a cell says to be published.
+func (n *Node) SetPublished(group uint32, index uint64) {
+	n.Server.Change(func(mem []byte) { PutWord(mem[layout.CellPublished(CellOf(group)).Byte():], index) })
+}
+
 // Store puts an item for a key into the memory of a node, which shows it until it is stored again.
 func (r *Replicas) Store(n *Node, key, value string, v layout.Version) {
 	shard := r.ShardOf(key)

@@ -7,6 +7,7 @@
 //	                         ─▶ bysend.go    the server answers; sendonly.go, where nothing may be READ
 //	Many ─▶ route ─▶ group.go   the lookups of many keys stepped together
 //	replicated keys             words.go: beside the lookup, cells of the group's voters; of many keys vouchers.go
+//	                            bounded.go: as old as the caller allows, at any replica
 //
 // An answer counts under one rule: the grant of the lease was loaded before the first READ
 // was posted, and holds after the last completion was handled. That of a replicated key counts if the words of a majority
@@ -40,6 +41,7 @@ type Query struct {
 	patience time.Duration // of a try at a replica (route.Reroute.PatienceAt)
 	tried    bool          // at a replica
 	led      route.Led     // of the key
+	bounded  bool          // the session's replica is known to be new enough (bounded.go); it is asked nothing by SEND
 	// Head is, where the value is in parts, its head, and Dst is as it was: package parts gets the
 	// parts. With InfoOnly there is none, and Info has the length of the whole value.
 	Head []byte
@@ -216,11 +218,14 @@ const largeTries = 3
 func getOn(c *peer.Peer, p *base.Limit, s *session.Session, key []byte, w *Query) error {
 	isLed := !w.led.IsNone()
 	if isLed && !s.Words || !isLed && s.BySend {
-		return BySend(s, p, key, w)
+		return ask(s, p, key, w)
 	}
 	g := getPool.Get().(*attempt)
 	defer getPool.Put(g)
-	g.words.of = w.led
+	g.words.of, g.isLed = w.led, isLed
+	if w.bounded {
+		g.words.of = route.Led{} // nobody has to vouch
+	}
 	n := s.Counts
 	for range largeTries {
 		verdict, err := oneSided(s, p, g, key)
@@ -237,7 +242,7 @@ func getOn(c *peer.Peer, p *base.Limit, s *session.Session, key []byte, w *Query
 			n.Misses.Add(1)
 			return base.ErrNotFound
 		case verdictAsk:
-			return BySend(s, p, key, w)
+			return ask(s, p, key, w)
 		}
 		w.Info = base.Info{Size: int64(g.item.ValLen), Version: uint64(g.item.Version), Expiry: base.ExpiryTime(g.item.Expiry)}
 		w.Path = PathOf(g.lookup.Counts.Reads)
@@ -265,5 +270,13 @@ func getOn(c *peer.Peer, p *base.Limit, s *session.Session, key []byte, w *Query
 		n.RetryChunk.Add(1)
 	}
 	n.FallbackRounds.Add(1)
+	return ask(s, p, key, w)
+}
+
+// ask is what is done where READs gave no answer. A replica that does not have to lead is not asked.
+func ask(s *session.Session, p *base.Limit, key []byte, w *Query) error {
+	if w.bounded {
+		return errAsk
+	}
 	return BySend(s, p, key, w)
 }

@@ -40,7 +40,8 @@ type attempt struct {
 	item   layout.ItemView
 	loc    layout.Loc
 
-	words words // of a replicated key
+	isLed bool  // the key is replicated
+	words words // that vouch for it; none where its replica need not lead
 
 	unknownRegion bool   // it met a place in no region of the view …
 	viewVersion   uint64 // … of this version
@@ -108,7 +109,7 @@ const leaseTries = 2
 // oneSided gets key by READs. An error means that the session is lost, or the
 // call's time over.
 func oneSided(s *session.Session, p *base.Limit, g *attempt, key []byte) (verdict, error) {
-	if g.words.of.IsNone() {
+	if !g.isLed {
 		return oneSidedAt(s, p, g, key)
 	}
 	// A node that answers no READ may still be believed to lead: the try ends as one by SEND does.
@@ -121,14 +122,14 @@ func oneSided(s *session.Session, p *base.Limit, g *attempt, key []byte) (verdic
 }
 
 func oneSidedAt(s *session.Session, p *base.Limit, g *attempt, key []byte) (verdict, error) {
-	l, isLed := &s.Lease, !g.words.of.IsNone()
+	l, vouched := &s.Lease, !g.words.of.IsNone()
 	l.Use()
 	for range leaseTries {
 		if l.IsLapsed() {
 			s.Owner.Wake() // gets are being made again: renew
 			break
 		}
-		if isLed && !g.words.begin(s, g.stripe) { // before the first READ (R14)
+		if vouched && !g.words.begin(s, g.stripe) { // before the first READ (R14)
 			s.Counts.FallbackWords.Add(1)
 			return verdictAsk, nil
 		}
@@ -146,13 +147,13 @@ func oneSidedAt(s *session.Session, p *base.Limit, g *attempt, key []byte) (verd
 			}
 			return answer, nil
 		case l.Holds(g.grant, now):
-			if isLed && !g.words.hold(s, p, g.stripe) {
+			if vouched && !g.words.hold(s, p, g.stripe) {
 				g.release()
 				s.Counts.FallbackWords.Add(1)
 				return verdictAsk, nil
 			}
 			if answer == verdictFound && g.item.Expiry != 0 {
-				switch judgeExpiry(s, g.item.Expiry, g.low, now, isLed) {
+				switch judgeExpiry(s, g.item.Expiry, g.low, now, g.isLed) {
 				case session.ExpiryPassed:
 					answer = verdictAbsent
 				case session.ExpiryAsk:

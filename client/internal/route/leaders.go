@@ -55,6 +55,7 @@ type group struct {
 type seat struct {
 	atomic.Pointer[leader]
 	names *peer.IDs
+	fresh *Fresh
 }
 
 // A leader is such a belief. It is immutable.
@@ -85,7 +86,7 @@ func groups(m *cluster.Map, peers map[string]*peer.Peer, old []*group, cfg *base
 		}
 		if g.seat == nil {
 			slots := min(cfg.MaxInflight, maxSlots/len(list))
-			g.seat = &seat{names: peer.NewIDs(i*slots, slots, cfg.MaxWaiting)}
+			g.seat = &seat{names: peer.NewIDs(i*slots, slots, cfg.MaxWaiting), fresh: newFresh(g.nodes, g.peers[0].Clock.Now)}
 			g.seat.Store(&leader{node: g.nodes[0]})
 		}
 		list[i] = g

@@ -39,6 +39,7 @@ func (r *Replica) Apply(entries []consensus.Entry) error {
 		if e.Kind == consensus.Change {
 			r.c.Configured(next.Config)
 		}
+		r.c.Shown(e.Index)
 		// Behind that: who is answered finds what he has written in what is published.
 		tell()
 	}

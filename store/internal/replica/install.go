@@ -52,6 +52,7 @@ func (r *Replica) Installed(s entry.State) {
 	r.state, r.configs = s, nil
 	r.mu.Unlock()
 	r.c.Configured(s.Config)
+	r.c.Shown(s.Applied)
 }
 
 // End answers what is under way, because the replica was stopped: nothing is applied any more, and it leads no more. What is in no

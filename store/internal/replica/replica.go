@@ -49,6 +49,9 @@ type Config struct {
 	// Configured is told of the configuration in force here: of one that an entry has made before Apply returns (R12), and of that of a state that
 	// was installed.
 	Configured func(consensus.Config)
+	// Shown is told up to which entry the store's memory shows what entries do: of each entry before its writes are answered, and of what was
+	// there at the start or was installed.
+	Shown func(index uint64)
 	// Check is told of a check that is applied, and that Due goes to from now on: whoever is told calls CheckStands when the base is there, and
 	// CheckOver in any case. It waits for nothing. nil: the replica has no base that could be compared.
 	Check func(index uint64)
@@ -148,6 +151,9 @@ func New(c Config, at entry.State) *Replica {
 	}
 	if c.Configured == nil {
 		c.Configured = func(consensus.Config) {}
+	}
+	if c.Shown == nil {
+		c.Shown = func(uint64) {}
 	}
 	if c.Patience == 0 {
 		c.Patience = defaultPatience
