@@ -63,6 +63,16 @@
  *   NO_BASE       R19 a replica without the base is sent entries (with EMPTY)
  *   FORGET_COMMIT R22 the commit index is not durable with its entries
  *   STAND_BEHIND  R22 a replica stands with a committed change unapplied
+ * With BOUNDED the client makes gets with a bound instead (client/internal/read/bounded.go). The cell has another word then (published: the newest
+ * entry that the memory shows), a looker learns how new a replica is, and a getter READs its item. A get is correct if it shows no less than
+ * any put that was acknowledged when the last look began, and than what the gets before it have shown. The cell's word rises in one step with the item
+ * and the acknowledgement: who finds the item newer than the word believes less than he may.
+ *   ACK_UNSHOWN   R25 a put is acknowledged before the word of its leader has risen
+ *   SHOWN_EARLY   R25 the word rises when an entry is committed
+ *   NO_OTHER, NO_OWN  R26 the leader's number counts without words
+ *   UNSEEN        R27 the replica's own word is not waited for
+ *   LOOK_FIRST    R28 another replica is looked at while the one before is READ
+ *   LATE_ANSWER   R28 a get that was under way at the one before is shown
  * Not rules but other ways: WORDS_LAST, words are READ after the item (two rounds;
  * holds without the clamp if leaders alone acknowledge: LEADER_ACKS); TOLD_LEADING,
  * a header is told only by a replica that still leads in the term in which it is
@@ -119,8 +129,15 @@
 #define VOTED 1		/* its vote has left, its word is not written yet */
 #define INSTALLING 2
 #define NUMBERING 3	/* a change is in effect, and its number is not in the cell */
+#define SHOWING 4	/* an entry is acknowledged, and its index is not in the cell */
 
 #define WITHHELD 255	/* the item says "ask by SEND" */
+
+#ifdef BOUNDED
+#define SHOW(r,i) if :: WRITES(r) -> R[r].published=(i) :: else fi
+#else
+#define SHOW(r,i) skip
+#endif
 
 #define BIT(x) (1<<(x))
 #define SET(c) ((c)==0 -> C0 : ((c)==1 -> C1 : C2))
@@ -140,6 +157,9 @@ typedef Replica {
   byte doing;
   /* registered memory */
   byte word, config, ready, value, inc;
+#ifdef BOUNDED
+  byte published;
+#endif
 #ifdef STAYS_UP
   bit dead;			/* nobody writes it any more, and it can be READ */
 #endif
@@ -357,6 +377,7 @@ end: do
        if :: WRITES(me) -> R[me].value=may :: else fi;
        R[me].changes=0; k=1; do :: k<=R[me].applied -> if :: KIND(me,k)==CHANGE -> R[me].changes++ :: else fi; k++ :: else -> break od;
        if :: WRITES(me) -> R[me].config=R[me].changes :: else fi;
+       SHOW(me,R[me].applied);
        R[me].doing=NOTHING; k=0; may=0 }
 #endif
   /* elected: the marker is proposed */
@@ -381,12 +402,20 @@ end: do
   :: atomic { R[me].role==LEADER && R[me].commit<R[me].last ->
        k=R[me].last; do :: k>R[me].commit && !(HAVE(me,k)>=MAJORITY(R[me].changes) && TERM(me,k)==R[me].term) -> k-- :: else -> break od;
        if :: k>R[me].commit -> R[me].commit=k
+#ifdef SHOWN_EARLY
+         ; SHOW(me,k)
+#endif
 #ifdef ACK_EARLY
          ; do :: k>acked && KIND(me,k)!=PUT -> k-- :: else -> break od; if :: k>acked -> acked=k :: else fi
 #endif
        :: else fi; k=0 }
   /* publish the next committed entry */
-  :: atomic { R[me].applied<R[me].commit && R[me].doing!=INSTALLING && R[me].doing!=NUMBERING -> R[me].applied++;
+  :: atomic { R[me].applied<R[me].commit && R[me].doing!=INSTALLING && R[me].doing!=NUMBERING && R[me].doing!=SHOWING -> R[me].applied++;
+#ifdef ACK_UNSHOWN	/* R25 */
+       R[me].doing=SHOWING;
+#else
+       SHOW(me,R[me].applied);
+#endif
        if
        :: KIND(me,R[me].applied)==PUT -> if :: WRITES(me) -> R[me].value=R[me].applied :: else fi;
 #ifndef ACK_EARLY
@@ -410,6 +439,9 @@ end: do
             if :: R[me].role==LEADER && R[me].applied==R[me].marker && WRITES(me) -> R[me].ready=R[me].term :: else fi
 #endif
        fi }
+#ifdef ACK_UNSHOWN
+  :: atomic { R[me].doing==SHOWING -> SHOW(me,R[me].applied); R[me].doing=NOTHING }
+#endif
 #ifdef NUMBER_LATE
   :: atomic { R[me].doing==NUMBERING -> if :: WRITES(me) -> R[me].config=R[me].changes :: else fi; R[me].doing=NOTHING }
 #endif
@@ -422,7 +454,7 @@ end: do
 #ifdef STAYS_UP
        R[me].dead=1
 #else
-       R[me].inc++; R[me].value=1; R[me].config=0;
+       R[me].inc++; R[me].value=1; R[me].config=0; SHOW(me,1);
 #ifndef KEEP_READY
        R[me].ready=0;
 #endif
@@ -491,6 +523,73 @@ end: do
 #define TELLS(r) (R[r].ready!=0 && R[r].role==LEADER && R[r].term==R[r].ready)
 #else
 #define TELLS(r) (R[r].ready!=0 && ISVOTER(r))
+#endif
+
+#ifdef BOUNDED
+/* what the client knows: the replica whose memory is READ, + 1, and in which life; what was acknowledged when the last look began */
+byte reads, life, since;
+
+proctype looker() {
+  byte T, C, I, L, need, seen, have, n, was;
+learn:
+  atomic { have=0; seen=0; n=0; was=0;
+    if :: TELLS(0) -> L=0 :: TELLS(1) -> L=1 :: TELLS(2) -> L=2 fi;
+    T=R[L].ready; C=R[L].config; I=R[L].inc; need=OTHERS; have=OWN };
+  if	/* another replica, or the same one again */
+#ifndef LOOK_FIRST
+  :: atomic { reads=0 }
+#endif
+  :: skip
+  fi;
+  atomic { was=acked };
+  do
+  :: atomic { !(have&2) -> if :: SAMELIFE -> have=have|2; n=R[L].published :: else -> goto learn fi }
+  :: atomic { !(have&4) -> if :: R[L].word==T && SAMECONFIG && SAMELIFE -> have=have|4 :: else -> goto learn fi }
+  :: OTHER(0)
+  :: OTHER(1)
+  :: OTHER(2)
+  :: have>=6 && need==0 -> break
+  :: have<6 || need>0 -> goto learn	/* it is given up */
+  od;
+#ifdef UNSEEN	/* R27 */
+#define SHOWS(r) true
+#else
+#define SHOWS(r) (R[r].published>=n)
+#endif
+#ifdef LOOK_FIRST	/* R28 */
+#define MAYREAD(r) true
+#else
+#define MAYREAD(r) (reads==0 || (reads==(r)+1 && R[r].inc==life))
+#endif
+  if
+  :: atomic { SHOWS(0) && MAYREAD(0) -> reads=1; life=R[0].inc; since=was }
+  :: atomic { SHOWS(1) && MAYREAD(1) -> reads=2; life=R[1].inc; since=was }
+  :: atomic { SHOWS(2) && MAYREAD(2) -> reads=3; life=R[2].inc; since=was }
+  :: skip	/* it is given up */
+  fi;
+  goto learn
+}
+
+proctype getter() {
+  byte at, in, value, least;
+get:
+  atomic { reads>0 -> at=reads; in=life; value=0; least=since; if :: shown>least -> least=shown :: else fi };
+  if
+  :: atomic { R[at-1].inc==in && R[at-1].value!=WITHHELD -> value=R[at-1].value }
+  :: atomic { R[at-1].inc!=in || R[at-1].value==WITHHELD -> at=0; goto get }
+  fi;
+  atomic {
+    if
+#ifndef LATE_ANSWER	/* R28 */
+    :: reads!=at || life!=in -> skip
+    :: else ->
+#else
+    :: true ->
+#endif
+       assert(value>=least); if :: value>shown -> shown=value :: else fi
+    fi; at=0; in=0; value=0; least=0 };
+  goto get
+}
 #endif
 
 proctype client() {
@@ -573,6 +672,13 @@ init { byte i;
     R[0].role=LEADER; R[0].ready=1; R[0].voted=1; R[1].voted=1; R[0].match[0]=1; R[0].marker=1;
 #endif
     acked=1;
+#ifdef BOUNDED
+    i=0; do :: i<N -> R[i].published=R[i].value; i++ :: else -> break od;
+#endif
     i=0; do :: i<N -> run replica(i); i++ :: else -> break od; i=0;
+#ifdef BOUNDED
+    run looker(); run getter() }
+#else
     run client() }
+#endif
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"encoding/binary"
+	"strconv"
 	"testing"
 	"time"
 
@@ -75,6 +76,15 @@ func (h *host) cellOf(g consensus.GroupID) (layout.Cell, Sight) {
 	return c, sight
 }
 
+// publishedOf is what a reader finds to be published in the cell of a replica.
+func (h *host) publishedOf(g consensus.GroupID) uint64 {
+	sight, ok := SightOf(h.store(), g)
+	if !ok {
+		h.c.t.Fatalf("store %d tells of no cell of group %d", h.id, g)
+	}
+	return layout.LoadWord(h.store().mem.Table.Root(), int(layout.CellPublished(sight.Cell).Byte()))
+}
+
 // TestCells: one replica of a group is ready, in the term that all words show in the end; one that was ready and is deposed shows a higher word by the
 // time that another one is ready; and a new life is not ready by what its log says.
 func TestCells(t *testing.T) {
@@ -93,6 +103,23 @@ func TestCells(t *testing.T) {
 		t.Errorf("another one: %+v, %+v", cell, sight)
 	}
 	before := sight.Term
+	// What is acknowledged the leader shows as published by then, and the others in a moment; no more than it has published.
+	shows := lead.publishedOf(pair)
+	for i := range 20 {
+		c.put(0, "a", strconv.Itoa(i))
+		now := lead.publishedOf(pair)
+		if now <= shows {
+			t.Fatalf("entry %d is published after put %d, and entry %d was before", now, i, shows)
+		}
+		shows = now
+	}
+	for _, h := range c.hosts {
+		for deadline := time.Now().Add(10 * time.Second); h.publishedOf(pair) < shows; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("store %d shows entry %d, the leader %d", h.id, h.publishedOf(pair), shows)
+			}
+		}
+	}
 	c.lead(pair, other)
 	c.put(0, "a", "2")
 	lead = c.leader(0)
@@ -115,6 +142,9 @@ func TestCells(t *testing.T) {
 	}
 	lead.stop()
 	lead.start()
+	if got := lead.publishedOf(pair); got == 0 {
+		t.Error("a new life does not show what its base has")
+	}
 	if cell, sight := lead.cellOf(pair); cell.Ready != 0 && cell.Ready <= term || sight.Term != 0 && sight.Term <= term {
 		t.Errorf("a new life: %+v, %+v; the last one was ready in term %d", cell, sight, term)
 	}

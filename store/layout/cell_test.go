@@ -39,6 +39,25 @@ func TestCell(t *testing.T) {
 	}
 }
 
+// TestCellPublished: what is published only rises, stands in a line of its own, and changes nothing else of the cell.
+func TestCellPublished(t *testing.T) {
+	mem := make([]byte, 2*CellSize)
+	StoreCell(mem, CellSize, Cell{Word: 3, Config: 1, Ready: 3})
+	for _, c := range [][2]uint64{{0, 0}, {7, 7}, {6, 7}, {1 << 60, 1 << 60}} {
+		StorePublished(mem, CellSize, c[0])
+		at := CellPublished(PlaceOfByte(CellSize)).Byte()
+		if got, err := ParsePublished(mem[at:][:PublishedRead]); err != nil || got != c[1] || at%64 != 0 || at < CellSize+64 || at >= 2*CellSize {
+			t.Errorf("%d stored: %d at byte %d, %v; want %d", c[0], got, at, err, c[1])
+		}
+	}
+	if got, err := ParseCell(mem[CellSize:]); err != nil || got != (Cell{Word: 3, Config: 1, Ready: 3}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := ParsePublished(mem[:PublishedRead-1]); !errors.Is(err, ErrShort) {
+		t.Errorf("a short one: %v", err)
+	}
+}
+
 // TestCellIsOneLine: what a reader READs of a cell is in one line of the cache.
 func TestCellIsOneLine(t *testing.T) {
 	if CellSize%64 != 0 || CellRead > 64 || PageSize%CellSize != 0 {

@@ -26,6 +26,8 @@ type Outcome struct {
 	Believed     uint64 // gets that READs answered
 	Asked        uint64 // gets that a SEND answered
 	Refused      uint64 // gets that were READ, and not believed by words
+	Bounded      uint64 // gets with a bound that a replica answered
+	Late         int    // of these, those that showed less than was acknowledged when they began
 	Elections    int    // that were won
 	Samples      int    // of cells
 	Snapshots    int    // that were begun
@@ -45,6 +47,7 @@ func (o *Outcome) add(r *Outcome) {
 	o.Samples, o.Snapshots = o.Samples+r.Samples, o.Snapshots+r.Snapshots
 	o.Ops, o.Unknown, o.Histories = o.Ops+r.Ops, o.Unknown+r.Unknown, o.Histories+r.Histories
 	o.Believed, o.Asked, o.Refused, o.Elections = o.Believed+r.Believed, o.Asked+r.Asked, o.Refused+r.Refused, o.Elections+r.Elections
+	o.Bounded, o.Late = o.Bounded+r.Bounded, o.Late+r.Late
 	o.Virtual, o.Real = o.Virtual+r.Virtual, o.Real+r.Real
 }
 
@@ -112,6 +115,7 @@ func play(seed uint64, sc *Scenario, log func(string), out *Outcome) (objects []
 		defer close(watching)
 		w.watch.run(watched)
 	}()
+	bounded := w.climb(seed)
 	undo := node.Interrupt(w.net, seed, 1)
 	churned := make(chan error, 1)
 	done, disturbed := make(chan struct{}), make(chan error, 1)
@@ -121,6 +125,7 @@ func play(seed uint64, sc *Scenario, log func(string), out *Outcome) (objects []
 	defer cancel()
 	err = load.Run(ctx)
 	close(done)
+	behind := bounded(out)
 	err = errors.Join(err, <-disturbed, <-churned)
 	undo()
 	w.net.SetAdversity(sim.Adversity{})
@@ -133,6 +138,7 @@ func play(seed uint64, sc *Scenario, log func(string), out *Outcome) (objects []
 		out.Believed += n.OneSidedHits + n.OneSidedMisses
 		out.Asked += n.SendGets
 		out.Refused += n.Fallbacks.Words
+		out.Bounded += n.Bounded
 	}
 	if err == nil {
 		err = w.settle()
@@ -140,7 +146,7 @@ func play(seed uint64, sc *Scenario, log func(string), out *Outcome) (objects []
 	close(watched)
 	<-watching
 	out.Elections, out.Samples, out.Snapshots = w.watch.terms(), w.watch.samples, w.watch.snapshots
-	err = errors.Join(err, w.watch.err, late)
+	err = errors.Join(err, w.watch.err, late, behind)
 	if err == nil {
 		err = w.equal()
 	}
@@ -168,6 +174,6 @@ func (sc *Scenario) slack() linear.Slack {
 
 // Text says what happened.
 func (o *Outcome) Text() string {
-	return fmt.Sprintf("gets believed=%d asked=%d words=%d; elections=%d snapshots=%d cells=%d; kills=%d blackouts=%d stops=%d pauses=%d cuts=%d oneway=%d hangs=%d lost=%d clocks=%d transfers=%d",
-		o.Believed, o.Asked, o.Refused, o.Elections, o.Snapshots, o.Samples, o.Kills, o.Blackouts, o.Stops, o.Pauses, o.Cuts, o.OneWay, o.Hangs, o.Lost, o.Clocks, o.Transfers)
+	return fmt.Sprintf("gets believed=%d asked=%d words=%d bounded=%d late=%d; elections=%d snapshots=%d cells=%d; kills=%d blackouts=%d stops=%d pauses=%d cuts=%d oneway=%d hangs=%d lost=%d clocks=%d transfers=%d",
+		o.Believed, o.Asked, o.Refused, o.Bounded, o.Late, o.Elections, o.Snapshots, o.Samples, o.Kills, o.Blackouts, o.Stops, o.Pauses, o.Cuts, o.OneWay, o.Hangs, o.Lost, o.Clocks, o.Transfers)
 }

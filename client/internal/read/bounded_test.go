@@ -211,6 +211,22 @@ func TestBoundedDoesNotGoBack(t *testing.T) {
 	})
 }
 
+// TestBoundedExpires: that a replicated key has expired is said by the leader alone (R9).
+func TestBoundedExpires(t *testing.T) {
+	inBounds(t, func(t *testing.T, r *wordsRig) {
+		r.storeExpired(r.at[0])
+		r.storeExpired(r.at[1])
+		r.bounded(time.Second)
+		p, _ := r.rt.Peer(r.at[1].ID)
+		p.Current().Time.Pong(1<<40, p.Current().Now()) // the server's time
+		w := &Query{N: -1}
+		r.forget()
+		if err := Bounded(t.Context(), r.rt, "get", []byte("e"), w, time.Second); err != nil || string(w.Dst) != "asked" || !strings.Contains(r.seen(), "a item") {
+			t.Errorf("%q, %v by %s", w.Dst, err, r.seen())
+		}
+	})
+}
+
 // TestBoundedLooksOnce: calls that wait for a look wait for one, however it ends.
 func TestBoundedLooksOnce(t *testing.T) {
 	inBounds(t, func(t *testing.T, r *wordsRig) {
@@ -239,10 +255,11 @@ func TestBoundedLooksOnce(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		begun := time.Now()
+		time.AfterFunc(time.Second, r.fresh().End)
 		_ = Bounded(ctx, r.rt, "get", []byte(wordsKey), &Query{N: -1}, time.Second)
 		if waited := time.Since(begun); waited > 100*time.Millisecond {
 			t.Errorf("a call of 20 ms waited %v for the look of another", waited)
 		}
-		r.fresh().End()
+		time.Sleep(2 * time.Second)
 	})
 }

@@ -375,22 +375,27 @@ func TestWordsAreAskedForSeldom(t *testing.T) {
 	})
 }
 
+// storeExpired puts an item of key e into the memory of a node that expired a microsecond after 1970 began.
+func (r *wordsRig) storeExpired(n *clienttest.Node) {
+	r.Store(n, "e", "READ", 6)
+	r.Set("e", "asked")
+	n.Server.Change(func(mem []byte) { // in its place
+		at := clienttest.ItemsPlace + layout.PlaceOfByte(6<<12)
+		it := layout.Item{Version: 6, Key: []byte("e"), Value: []byte("READ"), Expiry: 1}
+		size := layout.ItemSize(1, 4, true)
+		layout.WriteItem(mem[at.Byte():at.Byte()+uint64(size)], n.Incarnation, at, it, layout.Pending)
+		layout.SetState(mem[at.Byte():], 6, layout.Live)
+		class, _ := layout.ClassFor(size)
+		seg := clienttest.SegmentPlace + layout.PlaceOfByte(uint64(r.ShardOf("e"))*uint64(layout.SegmentBytes(0)))
+		clienttest.PutWord(mem[clienttest.SlotAt(seg, []byte("e")):], uint64(layout.MakeSlot(layout.HashKey(42, []byte("e")).Fingerprint(), class, at)))
+	})
+}
+
 // TestWordsExpire: that a replicated key has expired is said by the leader alone (R9).
 func TestWordsExpire(t *testing.T) {
 	for _, way := range []string{"get", "many"} {
 		inWords(t, 3, 3, nil, func(t *testing.T, r *wordsRig) {
-			r.Store(r.at[0], "e", "READ", 6)
-			r.Set("e", "asked")
-			r.at[0].Server.Change(func(mem []byte) { // in its place: it expired a microsecond after 1970 began
-				at := clienttest.ItemsPlace + layout.PlaceOfByte(6<<12)
-				it := layout.Item{Version: 6, Key: []byte("e"), Value: []byte("READ"), Expiry: 1}
-				size := layout.ItemSize(1, 4, true)
-				layout.WriteItem(mem[at.Byte():at.Byte()+uint64(size)], r.at[0].Incarnation, at, it, layout.Pending)
-				layout.SetState(mem[at.Byte():], 6, layout.Live)
-				class, _ := layout.ClassFor(size)
-				seg := clienttest.SegmentPlace + layout.PlaceOfByte(uint64(r.ShardOf("e"))*uint64(layout.SegmentBytes(0)))
-				clienttest.PutWord(mem[clienttest.SlotAt(seg, []byte("e")):], uint64(layout.MakeSlot(layout.HashKey(42, []byte("e")).Fingerprint(), class, at)))
-			})
+			r.storeExpired(r.at[0])
 			p, err := r.rt.Owner([]byte("e"))
 			if err != nil {
 				t.Fatal(err)

@@ -60,6 +60,8 @@ type node struct {
 	short   int      // how often it was told that results were forgotten early
 	ready   []uint64 // terms
 	configs []uint64 // indexes
+	shown   uint64   // index
+	hidden  bool     // writes were published, and that was not told yet
 }
 
 // asked is a write that a test has asked for.
@@ -137,8 +139,20 @@ func (g *group) start(id int) *node {
 			n.ready = append(n.ready, term)
 		},
 		Configured: func(c consensus.Config) { n.configs = append(n.configs, c.Index) },
-		Publish:    func(writes []*flight.Flight) { shard.PublishAll(n.shards, writes, n.results) },
+		Publish: func(writes []*flight.Flight) {
+			shard.PublishAll(n.shards, writes, n.results)
+			n.hidden = true
+		},
+		Shown: func(index uint64) {
+			if index <= n.shown {
+				g.t.Errorf("entry %d is shown behind entry %d", index, n.shown)
+			}
+			n.shown, n.hidden = index, false
+		},
 		Done: func(writes []*flight.Flight, bytes int64) {
+			if n.hidden {
+				g.t.Error("writes are answered that readers were not told of (R25)")
+			}
 			for _, f := range writes {
 				n.told = append(n.told, f)
 				if f.Done != nil {
