@@ -17,7 +17,7 @@ func TestGetPath(t *testing.T) {
 	get := func(key string, want admin.Path, reads uint64) {
 		t.Helper()
 		before := c.Counters()
-		_, path, err := admin.Of(c).GetPath(t.Context(), []byte(key), nil)
+		_, path, err := admin.Of(c).GetPath(t.Context(), []byte(key), nil, 0)
 		if err != nil && !errors.Is(err, client.ErrNotFound) {
 			t.Fatal(err)
 		}
@@ -27,14 +27,14 @@ func TestGetPath(t *testing.T) {
 		}
 	}
 	cold := c.Counters().Reads
-	_, path, err := admin.Of(c).GetPath(t.Context(), fakeKey, nil)
+	_, path, err := admin.Of(c).GetPath(t.Context(), fakeKey, nil, 0)
 	if n := c.Counters().Reads - cold; err != nil || path != read.PathOf(uint32(n)) {
 		t.Errorf("the first get went by %v and %d READs, %v", path, n, err)
 	}
 	get(string(fakeKey), admin.PathOneRead, 1)
 	f.Change(func(mem []byte) { layout.SetState(mem[placeA.Byte():], 1, layout.Dead) })
 	f.Change(func(mem []byte) { f.PutItem(mem, oldSeg, placeB, fakeKey, []byte("two"), 2) })
-	_, path, err = admin.Of(c).GetPath(t.Context(), fakeKey, nil)
+	_, path, err = admin.Of(c).GetPath(t.Context(), fakeKey, nil, 0)
 	if err != nil || path != admin.PathMoreReads {
 		t.Errorf("a get that went to a dead item went by %v, %v", path, err)
 	}

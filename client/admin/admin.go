@@ -115,10 +115,10 @@ func statsOf(ctx context.Context, p *peer.Peer) (Stats, error) {
 
 // GetPath is Client.GetInto that also tells how the get was answered, for programs that measure.
 // A key that does not exist has a path as well, beside client.ErrNotFound. It allocates nothing
-// where GetInto does not.
-func (a *Admin) GetPath(ctx context.Context, key, dst []byte) ([]byte, Path, error) {
+// where GetInto does not. bound is that of client.ReadBounded; 0: none.
+func (a *Admin) GetPath(ctx context.Context, key, dst []byte, bound time.Duration) ([]byte, Path, error) {
 	q := read.Query{N: -1, Dst: dst[:0]}
-	if err := read.Get(ctx, a.rt, "get", key, &q); err != nil {
+	if err := read.Bounded(ctx, a.rt, "get", key, &q, bound); err != nil {
 		return nil, q.Path, err
 	}
 	if q.Head != nil {

@@ -118,7 +118,7 @@ func TestReplicas(t *testing.T) {
 		t.Logf("%s: the slowest of 12 keys took %v", when, took.Round(time.Millisecond))
 	}
 	serves(t, "before anything goes wrong")
-	growing := w.grow()
+	growing, late := w.grow(), w.late()
 	part := func(name string, f func(t *testing.T, s *Server)) {
 		for _, s := range w.Nodes {
 			if !t.Run(name+" of "+s.ID, func(t *testing.T) {
@@ -151,6 +151,7 @@ func TestReplicas(t *testing.T) {
 		cutOff(w, part, serves)
 	}
 	growing(t)
+	late(t)
 	v, err := load.Finish(within(t))
 	t.Log(v)
 	if err != nil || len(v.Wrong) > 0 {
@@ -216,6 +217,61 @@ func cutOff(w *world, part func(string, func(*testing.T, *Server)), serves func(
 		serves(t, "cut")
 		must(t, w.net.Heal())
 	})
+}
+
+// late gets numbers that rise with a bound, until the function that it returns is called: no get may be later than that, or go back behind another
+// one (linear.Ladder).
+func (w *world) late() (end func(*testing.T)) {
+	ctx, stop := context.WithCancel(w.t.Context())
+	var wg sync.WaitGroup
+	var ladders []*linear.Ladder
+	var readers []*Conn
+	for i, bound := range []time.Duration{20 * time.Millisecond, time.Second} {
+		l := &linear.Ladder{Key: func(round int) []byte { return fmt.Appendf(nil, "late %d, %d", i, round) }, Bound: bound, Pause: 5 * time.Millisecond}
+		writer := w.dial("west")
+		wg.Go(func() {
+			l.Climb(ctx, func(ctx context.Context, key, value []byte) (bool, error) {
+				each, cancel := context.WithTimeout(ctx, servedWithin)
+				defer cancel()
+				err := writer.Put(each, key, value)
+				return !errors.Is(err, client.ErrOutcomeUnknown), err
+			})
+		})
+		for _, host := range clientHosts {
+			reader := w.dial(host)
+			readers = append(readers, reader)
+			wg.Go(func() {
+				l.Watch(ctx, func(ctx context.Context, key []byte) ([]byte, error) {
+					each, cancel := context.WithTimeout(ctx, servedWithin)
+					defer cancel()
+					value, err := reader.Get(each, key, client.ReadBounded(bound))
+					if errors.Is(err, client.ErrNotFound) {
+						return nil, nil
+					}
+					return value, err
+				})
+			})
+		}
+		ladders = append(ladders, l)
+	}
+	return func(t *testing.T) {
+		t.Helper()
+		stop()
+		wg.Wait()
+		for _, l := range ladders {
+			gets, late, err := l.Result()
+			if t.Logf("of %d gets with a bound of %v %d were late", gets, l.Bound, late); err != nil || gets == 0 {
+				t.Error(err)
+			}
+		}
+		answered := uint64(0)
+		for _, c := range readers {
+			answered += c.Counters().Bounded
+		}
+		if t.Logf("%d gets with a bound were answered by a replica", answered); answered == 0 {
+			t.Error("no get with a bound was")
+		}
+	}
 }
 
 // grow puts keys, one after the other, and goes through all of them again and again, until the function that it returns is called: each scan has

@@ -51,11 +51,14 @@ var errAsk = errors.New("client: no answer by READs of this replica")
 
 // Bounded answers one key as it was at some time since d before the call, or as Get does. It fails as Get does.
 func Bounded(ctx context.Context, f *route.Router, op string, key []byte, w *Query, d time.Duration) error {
+	if d < leastBound {
+		return Get(ctx, f, op, key, w)
+	}
 	if err := base.CheckKey(key); err != nil {
 		return f.Fail(op, key, err)
 	}
 	led := route.LedOf(f, key)
-	if led.IsNone() || d < leastBound {
+	if led.IsNone() {
 		return Get(ctx, f, op, key, w)
 	}
 	p, err := f.Owner(key)
@@ -95,10 +98,10 @@ func getBounded(ctx context.Context, led route.Led, seen *route.Seen, op string,
 	w.bounded = false
 	switch {
 	case err == nil && w.Head == nil || err == base.ErrNotFound:
+		c.Counts().Gets.Add(1)
 		if !led.Fresh().Reads(s) { // R28
 			return errChanged
 		}
-		c.Counts().Gets.Add(1)
 		c.Counts().Bounded.Add(1)
 		if err != nil {
 			return c.Fail(op, key, s.Addr, err)

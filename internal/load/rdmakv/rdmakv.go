@@ -4,6 +4,7 @@ package rdmakv
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/client/admin"
@@ -15,6 +16,13 @@ import (
 func Open(clients ...*client.Client) func(context.Context, int) (load.Store, error) {
 	return func(_ context.Context, worker int) (load.Store, error) {
 		return &caller{c: clients[worker%len(clients)]}, nil
+	}
+}
+
+// OpenBounded is Open for callers whose gets may be as old as bound (client.ReadBounded).
+func OpenBounded(bound time.Duration, clients ...*client.Client) func(context.Context, int) (load.Store, error) {
+	return func(_ context.Context, worker int) (load.Store, error) {
+		return &caller{c: clients[worker%len(clients)], bound: bound}, nil
 	}
 }
 
@@ -35,6 +43,7 @@ func OpenRegistered(size int, clients ...*client.Client) func(context.Context, i
 type caller struct {
 	c     *client.Client
 	buf   *client.Buffer // or nil
+	bound time.Duration  // of gets of single keys; 0: none
 	pairs []client.Pair
 	// results of the last GetMany, whose memory the next one uses
 	results []client.Result
@@ -71,7 +80,7 @@ func (s *caller) Get(ctx context.Context, key, dst []byte) ([]byte, load.Path, e
 		value, err := s.buf.Get(ctx, key)
 		return value, load.PathNone, missing(err)
 	}
-	value, path, err := admin.Of(s.c).GetPath(ctx, key, dst)
+	value, path, err := admin.Of(s.c).GetPath(ctx, key, dst, s.bound)
 	if err != nil {
 		return nil, pathOf(path), missing(err)
 	}

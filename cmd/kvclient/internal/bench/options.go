@@ -40,6 +40,7 @@ type flags struct {
 	connections   int
 	batch         int
 	registered    bool
+	bounded       time.Duration
 	rate          float64
 	duration      time.Duration
 	operations    int64
@@ -148,6 +149,7 @@ func (f *flags) add(set *pflag.FlagSet) {
 	set.Float64Var(&f.theta, "theta", 0.99, "skew of zipf and latest, above 0 and below 1")
 	set.IntVar(&f.scanLength, "scan-length", 100, "a scan is of 1 to so many keys")
 	set.IntVar(&f.clients, "clients", 1, "callers at a time")
+	set.DurationVar(&f.bounded, "bounded", 0, "gets may be so old, and are READ at any replica; 0: they are new")
 	set.IntVar(&f.connections, "connections", 1, "clients of the library that the callers share (also --sessions)")
 	set.IntVar(&f.batch, "batch", 1, "keys in one call: MultiGet and MultiPut")
 	set.BoolVar(&f.registered, "registered", false, "each caller puts from and gets into registered memory, a client.Buffer: for large values")
@@ -232,6 +234,9 @@ func (f *flags) options(given func(string) bool) (o load.Options, err error) {
 	}
 	if f.registered && f.batch > 1 {
 		bad("--registered is for single calls, and --batch is %d", f.batch)
+	}
+	if f.bounded < 0 || f.bounded > 0 && (f.registered || f.batch > 1) {
+		bad("--bounded is %v: more than 0, and for single calls, without --registered", f.bounded)
 	}
 	f.checkReports(bad)
 	if len(errs) > 0 {

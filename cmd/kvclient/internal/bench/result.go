@@ -40,8 +40,9 @@ type setup struct {
 	Clients         int     `json:"clients"`
 	Connections     int     `json:"connections"`
 	Batch           int     `json:"batch"`
-	Registered      bool    `json:"registered,omitempty"` // values stand in a client.Buffer
-	Rate            float64 `json:"rate,omitempty"`       // per second; none: closed loop
+	Registered      bool    `json:"registered,omitempty"`    // values stand in a client.Buffer
+	BoundSeconds    float64 `json:"bound_seconds,omitempty"` // gets may be so old
+	Rate            float64 `json:"rate,omitempty"`          // per second; none: closed loop
 	DurationSeconds float64 `json:"duration_seconds,omitempty"`
 	WarmupSeconds   float64 `json:"warmup_seconds"`
 	Operations      int64   `json:"operations,omitempty"`
@@ -177,6 +178,9 @@ func (s *setup) headline() string {
 	}
 	if s.Registered {
 		head += ", registered memory"
+	}
+	if s.BoundSeconds > 0 {
+		head += fmt.Sprintf(", gets may be %v old", time.Duration(s.BoundSeconds*float64(time.Second)).Round(time.Microsecond))
 	}
 	if s.Rate > 0 {
 		head += fmt.Sprintf(", %.6g operations per second", s.Rate)

@@ -67,6 +67,9 @@ func (b *bench) run(ctx context.Context) error {
 			return b.write(&res)
 		}
 	}
+	if b.flags.bounded > 0 {
+		b.o.Open = rdmakv.OpenBounded(b.flags.bounded, b.clients...)
+	}
 	if b.flags.registered {
 		b.o.Open = rdmakv.OpenRegistered(max(1, b.o.Values.Max()), b.clients...)
 	}
@@ -183,7 +186,7 @@ func (b *bench) describe() setup {
 	s := setup{
 		Workload: f.workload, Mix: b.o.Mix.String(), Distribution: b.o.Choice.String(), Theta: f.theta,
 		Records: f.records, KeySize: len(b.o.Keys.Append(nil, 0)), ValueSize: b.o.Values.String(), ValueMean: b.o.Values.Mean(),
-		Prefix: f.prefix, Clients: f.clients, Connections: f.connections, Batch: f.batch, Registered: f.registered, Rate: f.rate,
+		Prefix: f.prefix, Clients: f.clients, Connections: f.connections, Batch: f.batch, Registered: f.registered, Rate: f.rate, BoundSeconds: f.bounded.Seconds(),
 		DurationSeconds: b.o.Duration.Seconds(), WarmupSeconds: b.o.Warmup.Seconds(), Operations: f.operations, Seed: f.seed,
 		Server: info.Address, Fabric: info.Fabric, Device: info.Device, Wait: b.Config.Wait,
 	}

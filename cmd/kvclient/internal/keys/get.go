@@ -25,6 +25,7 @@ func getCmd(a *app.App) *cobra.Command {
 	var file string
 	var offset, length int64
 	var meta, version bool
+	var bound time.Duration
 	cmd := &cobra.Command{
 		Use:        "get KEY...",
 		SuggestFor: []string{"mget", "read", "cat"},
@@ -40,7 +41,10 @@ there, too; the others are printed, and the exit code is 1.
 With --version it prints the version of the key in place of the value, for
 put --if-version and delete --if-version; with --meta the version, the size of
 the value in bytes and when the key expires (or never), with tabs in between.
-With -o json and --meta there are all of them and the value.`,
+With -o json and --meta there are all of them and the value.
+
+With --bounded D the answer may be as old as D, and is READ at any replica of the
+key, not only at the one that leads.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key, err := a.Key(args[0])
@@ -56,10 +60,17 @@ With -o json and --meta there are all of them and the value.`,
 			if meta && version || (meta || version) && (part || file != "") {
 				return cli.Usagef("--meta and --version exclude each other, --offset, --length and --file")
 			}
+			var opts []client.ReadOption
+			if cmd.Flags().Changed("bounded") {
+				if bound <= 0 {
+					return cli.Usagef("--bounded must be above 0, such as 100ms")
+				}
+				opts = append(opts, client.ReadBounded(bound))
+			}
 			// What these flags print would have no place on the line of a key.
 			if len(args) > 1 {
-				if part || meta || version || file != "" {
-					return cli.Usagef("--offset, --length, --meta, --version and --file go with one KEY")
+				if part || meta || version || file != "" || opts != nil {
+					return cli.Usagef("--offset, --length, --meta, --version, --bounded and --file go with one KEY")
 				}
 				return getSeveral(cmd.Context(), a, args)
 			}
@@ -67,15 +78,15 @@ With -o json and --meta there are all of them and the value.`,
 				// The value is left out: it may be large, and the user did not ask
 				// for it.
 				if meta || version {
-					return getMeta(cmd.Context(), a, c, key, meta)
+					return getMeta(cmd.Context(), a, c, key, meta, opts)
 				}
 				// A whole value may be large: see streamed.go, and of a file buffered.go.
-				if !part && a.Output != "json" && !a.Hex {
+				if !part && a.Output != "json" && !a.Hex && opts == nil {
 					if done, err := getStream(cmd.Context(), a, c, key, file); done || err != nil {
 						return notThere(a, key, err)
 					}
 				}
-				if file != "" && !part {
+				if file != "" && !part && opts == nil {
 					return getFile(cmd.Context(), c, key, func(value []byte) error { return putOut(a, key, value, file) })
 				}
 				var value []byte
@@ -84,9 +95,9 @@ With -o json and --meta there are all of them and the value.`,
 					if length < 0 { // to the end, wherever that is
 						length = math.MaxInt64
 					}
-					value, err = c.GetRange(cmd.Context(), key, offset, length)
+					value, err = c.GetRange(cmd.Context(), key, offset, length, opts...)
 				} else {
-					value, err = c.Get(cmd.Context(), key)
+					value, err = c.Get(cmd.Context(), key, opts...)
 				}
 				if err != nil {
 					return notThere(a, key, err)
@@ -98,6 +109,7 @@ With -o json and --meta there are all of them and the value.`,
 	cmd.Flags().StringVarP(&file, "file", "f", "", "write the value to this file")
 	cmd.Flags().Int64Var(&offset, "offset", 0, "first byte to read")
 	cmd.Flags().Int64Var(&length, "length", -1, "bytes to read; -1 means to the end")
+	cmd.Flags().DurationVar(&bound, "bounded", 0, "the answer may be so old, such as 100ms")
 	cmd.Flags().BoolVar(&meta, "meta", false, "print version, size and expiry")
 	cmd.Flags().BoolVar(&version, "version", false, "print the version")
 	return cmd
@@ -152,9 +164,9 @@ func getKeys(ctx context.Context, a *app.App, c *client.Client, keys [][]byte) e
 // alone, which is what put --if-version and delete --if-version take. Only JSON has
 // room for the value beside it; then one call gets both, so that they belong to the
 // same write.
-func getMeta(ctx context.Context, a *app.App, c *client.Client, key []byte, all bool) error {
+func getMeta(ctx context.Context, a *app.App, c *client.Client, key []byte, all bool, opts []client.ReadOption) error {
 	if a.Output == "json" && all {
-		item, err := c.GetItem(ctx, key)
+		item, err := c.GetItem(ctx, key, opts...)
 		if err != nil {
 			return notThere(a, key, err)
 		}
@@ -163,7 +175,7 @@ func getMeta(ctx context.Context, a *app.App, c *client.Client, key []byte, all 
 			Key: key, Value: item.Value, HasValue: true, Size: &size, Version: &item.Version, Expires: item.Expiry,
 		})))
 	}
-	info, err := c.Stat(ctx, key)
+	info, err := c.Stat(ctx, key, opts...)
 	switch {
 	case err != nil:
 		return notThere(a, key, err)
