@@ -48,6 +48,8 @@ type EngineEnv struct {
 	Stream func(consensus.GroupID) uint64 // in which a group's entries stand
 	// Fenced is told of a replica that was stopped by an error.
 	Fenced func(consensus.GroupID, error)
+	// Full says whether the disk is so full that puts are refused.
+	Full func() bool
 }
 
 // ErrNotLeader: this store orders no writes of the shard now. A *NotLeaderError says who may.
@@ -115,7 +117,8 @@ func (g *groupSide) open(s *Store) (err error) {
 	case s.cfg.Engine == nil:
 		return errors.Join(s.cfg.mayHaveGroups(), fmt.Errorf("%w: the directory has replicas of %d groups, and nothing that runs them: start it as the node of a cluster that it was", ErrGroups, len(replicas)))
 	}
-	g.engine, err = s.cfg.Engine(EngineEnv{Log: s.journal.Log(), Stream: groupStream, Fenced: func(id consensus.GroupID, err error) {
+	full := func() bool { return s.disk.Admits(false) != nil }
+	g.engine, err = s.cfg.Engine(EngineEnv{Log: s.journal.Log(), Stream: groupStream, Full: full, Fenced: func(id consensus.GroupID, err error) {
 		if g.ctx.Err() == nil {
 			s.fence.Report(slog.LevelError, "a replica was stopped: this store takes no part in its group any more", "group", id, "err", err)
 			s.life.Go(func() { g.fenced(s, id) })

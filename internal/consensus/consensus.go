@@ -220,6 +220,7 @@ type Status struct {
 	Committed uint64
 	Applied   uint64 // published by the machine
 	First     uint64 // index of the oldest entry that is not trimmed
+	Full      bool   // the disk of this node takes no puts, or did not a short while ago
 	Peers     []Peer // of a leader
 	Fenced    error
 }
@@ -231,6 +232,7 @@ type Peer struct {
 	Match    uint64 // the index up to which it has the leader's entries, durably
 	Snapshot bool   // it is being sent a snapshot
 	Active   bool   // it was heard of within an election timeout and two heartbeats
+	Room     bool   // its node has said last that its disk takes puts
 }
 
 // MaxEntry bounds an entry, in bytes.

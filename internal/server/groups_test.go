@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/internal/wire"
@@ -29,6 +31,7 @@ type replicas struct {
 	m     *cluster.Map
 	quiet time.Duration // Config.LeaderQuiet
 	above uint16        // Config.EpochAbove
+	fs    []vfs.FS      // of each node; nil: the machine's
 }
 
 // replicaOf makes a configuration that of a node which can have replicas.
@@ -86,6 +89,9 @@ func (r *replicas) start(i int) *Server {
 		clusterOf(string(rune('a'+i)), r.seeds...)(c)
 		replicaOf(c, r.dirs[i])
 		c.LeaderQuiet, c.EpochAbove = r.quiet, r.above
+		if r.fs != nil {
+			c.FS, c.MinFreeBytes = r.fs[i], 2<<20
+		}
 	})
 	r.nodes[i] = srv
 	r.seeds = append(r.seeds, srv.GossipAddr())

@@ -74,8 +74,11 @@ func (l *Lives) Own() []format.Opening { return l.own }
 // Errors: ErrSetBack, if the node has been in one that is none of its openings, which is returned; an opening that is older than all of a
 // full list is taken to be one of them. What the disk says: then the node must not be heard, and may ask again.
 func (l *Lives) Admit(node string, openings []format.Opening) (seen format.Opening, err error) {
-	if len(openings) == 0 {
-		return seen, fmt.Errorf("shardmap: node %q tells of no start of its own", node)
+	if len(openings) == 0 || openings[0].Incarnation == 0 {
+		return seen, fmt.Errorf("shardmap: node %.64q tells of no start of its own", node)
+	}
+	if err := cluster.CheckNodeID(node); err != nil { // with such a name the file could not be read again
+		return seen, fmt.Errorf("shardmap: a node that cannot be in a cluster: %w", err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

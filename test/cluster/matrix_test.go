@@ -257,8 +257,8 @@ func TestReplicaDirectories(t *testing.T) {
 	s.lift()
 }
 
-// TestReplicaDisks: the disk of a leader hangs, then that of a follower, under load; then the disk of a leader is full. Groups whose leader cannot write are led
-// by others, or refuse puts with ErrNoSpace; nothing acknowledged is lost, and when the disk is well again the node is too.
+// TestReplicaDisks: the disk of a leader hangs, then that of a follower, under load; then disks are full: that of a leader, that of a
+// follower, all. Groups whose leader cannot write are led by others, if these can; nothing acknowledged is lost, and when the disk is well again the node is too.
 func TestReplicaDisks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("freezes disks: make cluster-test")
@@ -296,56 +296,203 @@ func TestReplicaDisks(t *testing.T) {
 	s.scene("a leader's hangs", func(t *testing.T) { hang(t, s.leading(t, 0)) })
 	s.scene("another one's hangs", func(t *testing.T) { hang(t, s.othersOf(s.leading(t, 0))[0]) })
 	s.lift()
-	t.Run("a leader's is full", func(t *testing.T) {
-		n := s.leading(t, 0)
-		keys := s.keysLed(t, s.probe, n.ID, 8)
-		filler := filepath.Join(n.Dir(), "filler")
-		for size := 1 << 30; size >= 4<<10; size /= 2 {
-			for i := 0; exec.Command("fallocate", "-l", fmt.Sprint(size), fmt.Sprint(filler, size, i)).Run() == nil; i++ {
-			}
+	t.Run("a leader's is full", s.leaderIsFull)
+	t.Run("another one's is full", s.followerIsFull)
+	t.Run("all are full", s.allAreFull)
+}
+
+// crowd fills the disk of a node, and returns a function that gives the room back.
+func crowd(t *testing.T, n *Server) (relieve func()) {
+	t.Helper()
+	filler := filepath.Join(n.Dir(), "filler")
+	for size := 1 << 30; size >= 4<<10; size /= 2 {
+		for i := 0; exec.Command("fallocate", "-l", fmt.Sprint(size), fmt.Sprint(filler, size, "-", i)).Run() == nil; i++ {
 		}
-		refused, acknowledged := 0, map[string]string{}
-		for round := 0; round < 400 && refused < 8; round++ {
-			key, value := keys[round%len(keys)], fmt.Sprint("full ", round)
-			switch err := s.probe.Put(within(t), key, []byte(value)); {
-			case err == nil:
-				acknowledged[string(key)] = value
-			case errors.Is(err, client.ErrNoSpace):
-				refused++
-			default:
-				t.Fatalf("a put: %v", err)
-			}
-			pause(t.Context(), 10*time.Millisecond)
-		}
-		check := func() {
-			for key, value := range acknowledged {
-				if got, err := s.probe.Get(within(t), []byte(key)); err != nil || string(got) != value {
-					t.Errorf("%q is %q, %v, and %q was acknowledged", key, got, err, value)
-				}
-			}
-		}
-		t.Logf("%d puts were refused, %d keys acknowledged", refused, len(acknowledged))
-		check()
-		if refused == 0 {
-			t.Error("no put was refused: the disk was not full")
-		}
+	}
+	return func() {
 		left, err := filepath.Glob(filler + "*")
 		must(t, err)
 		for _, path := range left {
 			must(t, os.Remove(path))
 		}
-		check()
-		for ctx := within(t); ; pause(ctx, 100*time.Millisecond) {
-			err := s.probe.Put(ctx, keys[0], []byte("room again"))
-			if err == nil {
-				break
-			}
-			if !errors.Is(err, client.ErrNoSpace) {
-				t.Fatalf("with room again: %v", err)
+	}
+}
+
+// taken puts until a put is taken. Until then the disk may be full.
+func (s *siege) taken(t *testing.T, when string, key []byte, value string) {
+	t.Helper()
+	refused := 0
+	for ctx := within(t); ; pause(ctx, 100*time.Millisecond) {
+		err := s.probe.Put(ctx, key, []byte(value))
+		if err == nil {
+			break
+		}
+		if refused++; !errors.Is(err, client.ErrNoSpace) {
+			t.Fatalf("%s: %v", when, err)
+		}
+	}
+	t.Logf("%s: a put of %q is taken, %d were refused", when, key, refused)
+}
+
+// has gets keys that have to be there.
+func (s *siege) has(t *testing.T, when string, acknowledged map[string]string) {
+	t.Helper()
+	for key, value := range acknowledged {
+		if got, err := s.probe.Get(within(t), []byte(key)); err != nil || string(got) != value {
+			t.Errorf("%s: %q is %.40q, %v, and %.40q was acknowledged", when, key, got, err, value)
+		}
+	}
+}
+
+// leadsNothing waits until each group is led, and none by a node, whose disk is full.
+func (s *siege) leadsNothing(t *testing.T, n *Server) {
+	t.Helper()
+	for ctx := within(t); ; pause(ctx, 100*time.Millisecond) {
+		led := 0
+		for _, g := range s.groups(s.othersOf(n)[0]) {
+			if g.Leader == n.ID || g.Leader == "" {
+				led++
 			}
 		}
-		s.allTakePart(t)
-	})
+		if led == 0 {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("%s leads %d groups, and its disk is full", n.ID, led)
+		}
+	}
+}
+
+// leaderIsFull: the disk of a leader is full. Its groups go to nodes that have room, one after the other, and their puts are taken there.
+func (s *siege) leaderIsFull(t *testing.T) {
+	n := s.leading(t, 0)
+	keys := s.keysLed(t, s.probe, n.ID, 8)
+	relieve := crowd(t, n)
+	acknowledged := map[string]string{}
+	for i, key := range keys {
+		s.taken(t, "the disk of "+n.ID+" is full", key, fmt.Sprint("full ", i))
+		acknowledged[string(key)] = fmt.Sprint("full ", i)
+	}
+	s.leadsNothing(t, n)
+	s.has(t, "it leads nothing", acknowledged)
+	for i := range 100 { // nobody refuses any more
+		key := keys[i%len(keys)]
+		acknowledged[string(key)] = fmt.Sprint("elsewhere ", i)
+		must(t, s.probe.Put(within(t), key, []byte(acknowledged[string(key)])))
+	}
+	relieve()
+	s.has(t, "there is room", acknowledged)
+	s.serves(t, "there is room")
+	s.allTakePart(t)
+}
+
+// followerIsFull: the disk of a node that leads nothing any more is full while more is put than its log takes. It falls behind, does not end, and catches
+// up when there is room.
+func (s *siege) followerIsFull(t *testing.T) {
+	n := s.leading(t, 1)
+	relieve := crowd(t, n)
+	s.leadsNothing(t, n)
+	var keys [][]byte
+	for i := range 8 {
+		keys = append(keys, fmt.Appendf(nil, "beside a full disk %d", i))
+	}
+	value := strings.Repeat("v", 32<<10)
+	acknowledged := map[string]string{}
+	began := time.Now()
+	mib := 0
+	for ; mib < 256 && s.lagOf(t, n) < 20; mib += 8 {
+		var wg sync.WaitGroup
+		for i, key := range keys {
+			text := fmt.Sprint(i, mib, value)
+			acknowledged[string(key)] = text
+			wg.Go(func() {
+				for range 32 {
+					if err := s.probe.Put(within(t), key, []byte(text)); err != nil {
+						t.Errorf("beside a full disk: %v", err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+	}
+	if t.Logf("%d MiB were put in %v", mib, time.Since(began).Round(time.Millisecond)); mib == 256 {
+		t.Errorf("%s is not behind, and its disk is full", n.ID)
+	}
+	select {
+	case <-n.Process().Exited():
+		t.Fatalf("%s has ended: %s", n.ID, n.Said())
+	default:
+	}
+	s.has(t, "a follower's disk is full", acknowledged)
+	relieve()
+	s.serves(t, "there is room")
+	s.allTakePart(t)
+	s.has(t, "there is room", acknowledged)
+}
+
+// lagOf is how many entries a replica of a node is behind its leader at most.
+func (s *siege) lagOf(t *testing.T, n *Server) (most uint64) {
+	t.Helper()
+	for _, g := range s.groups(s.othersOf(n)[0]) {
+		for _, r := range g.Replicas {
+			if r.Node == n.ID {
+				most = max(most, r.Lag)
+			}
+		}
+	}
+	return most
+}
+
+// allAreFull: all disks are full. Puts are refused, gets go on, each group has a leader, and puts go on when there is room.
+func (s *siege) allAreFull(t *testing.T) {
+	var relieve []func()
+	key := s.keysLed(t, s.probe, s.leading(t, 0).ID, 1)[0]
+	s.taken(t, "before", key, "before")
+	for _, n := range s.Nodes {
+		relieve = append(relieve, crowd(t, n))
+	}
+	for ctx := within(t); ; pause(ctx, 50*time.Millisecond) {
+		if err := s.probe.Put(ctx, key, []byte("before")); errors.Is(err, client.ErrNoSpace) {
+			break
+		} else if err != nil {
+			t.Fatalf("a put: %v", err)
+		}
+	}
+	terms := func() map[uint32]uint64 {
+		all := map[uint32]uint64{}
+		for _, g := range s.groups(s.Nodes[0]) {
+			if g.Leader == "" {
+				t.Errorf("group %d has no leader, because all disks are full", g.ID)
+			}
+			all[g.ID] = g.Term
+		}
+		return all
+	}
+	pause(t.Context(), 2*time.Second) // all have heard of all
+	before := terms()
+	for range 50 {
+		s.has(t, "all are full", map[string]string{string(key): "before"})
+		pause(t.Context(), 100*time.Millisecond)
+	}
+	for id, term := range terms() {
+		if term != before[id] {
+			t.Errorf("group %d has gone from term %d to %d, and all disks are full", id, before[id], term)
+		}
+	}
+	for _, f := range relieve {
+		f()
+	}
+	for ctx := within(t); ; pause(ctx, 100*time.Millisecond) { // each node looks once a second
+		_, err := served(ctx, s.probe, "there is room")
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, client.ErrNoSpace) || ctx.Err() != nil {
+			t.Fatalf("there is room: %v", err)
+		}
+	}
+	s.allTakePart(t)
 }
 
 // cannotMount says why this machine gives no file systems of their own to nodes; "": it does, and a mount that fails is a failure.

@@ -35,6 +35,7 @@ type groupStatus struct {
 	Term     uint64 `json:"term"`
 	Replicas []struct {
 		Node string `json:"node"`
+		Lag  uint64 `json:"lag"`
 	} `json:"replicas"`
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
@@ -31,6 +32,8 @@ type Node struct {
 	never    bool          // no machine is saved
 	fixed    time.Duration // a write of the log takes so long more
 	broken   error         // of the disk: writes of the log fail
+	full     bool          // the engine is told that the disk is
+	crowded  bool          // no file can be made
 }
 
 // A replica is what a node has of a group, over its lives.
@@ -73,7 +76,7 @@ func (n *Node) boot() {
 	n.life++
 	life := n.life
 	n.mu.Unlock()
-	e := n.w.make(NodeConfig{Name: n.name, Log: l, Link: &link{n.w.net, n}, Fenced: func(g consensus.GroupID, err error) { n.fenced(life, g, err) }})
+	e := n.w.make(NodeConfig{Name: n.name, Log: l, Link: &link{n.w.net, n}, Full: n.isFull, Fenced: func(g consensus.GroupID, err error) { n.fenced(life, g, err) }})
 	n.mu.Lock()
 	n.engine, n.up = e, true
 	var all []consensus.GroupID
@@ -91,6 +94,14 @@ func (n *Node) boot() {
 
 // call is the disk's: what becomes of a call.
 func (n *Node) call(c logtest.Call) (f logtest.Fault) {
+	if c.Op == logtest.OpCreate {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if n.crowded {
+			f.Err = syscall.ENOSPC
+		}
+		return f
+	}
 	if c.Op != logtest.OpWrite || !c.Direct || c.Off == 0 {
 		return f
 	}

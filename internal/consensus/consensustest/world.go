@@ -27,6 +27,7 @@ type NodeConfig struct {
 	Log    *log.Log
 	Link   consensus.Link
 	Fenced func(consensus.GroupID, error)
+	Full   func() bool // the disk of the node takes no puts
 }
 
 // A Maker makes an engine.

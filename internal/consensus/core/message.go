@@ -19,7 +19,9 @@ import (
 //	| 32     | 32     | n bytes   |
 //	+--------+--------+-----------+
 //
-// Who may send it as whom is the transport's to know: it has authenticated the node.
+// Who may send it as whom is the transport's to know: it has authenticated the node. A
+// MsgHeartbeatResp that rejects says that the disk of its node is full; the driver sets that, and
+// takes it out again before the library steps the message.
 const messageHead = 8
 
 // MaxMessage bounds the marshalled message: the entries of one (Limits.Message), of which

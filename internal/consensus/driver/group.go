@@ -76,6 +76,7 @@ type scheduled struct {
 	stood         int                         // terms in which it stood without success, since it knew a leader
 	stoodTerm     uint64                      // the last of them
 	skipped       int                         // ticks, since the last one that counted
+	standing      standing                    // with what it knows of disks
 	beat          int                         // ticks since the last heartbeat, with which others are told that it leads
 	peers         []consensus.Peer            // as of the last tick
 	quiet         map[consensus.ReplicaID]int // ticks since each of them was heard of
@@ -179,6 +180,7 @@ func (n *Node) newGroup(id consensus.GroupID, self consensus.ReplicaID, m consen
 		scheduled: scheduled{
 			config: state.Config, published: state.Applied, publishedTerm: state.Term,
 			nodes: map[consensus.ReplicaID]string{}, changes: map[uint64]changing{}, sending: map[consensus.ReplicaID]*sending{}, quiet: map[consensus.ReplicaID]int{},
+			standing: standing{room: map[consensus.ReplicaID]bool{}},
 		},
 	}
 	g.queue.wake = make(chan struct{}, 1)
@@ -217,7 +219,7 @@ func (g *group) observe() {
 	defer g.mu.Unlock()
 	g.status = consensus.Status{
 		Group: g.id, ID: g.self, Term: g.r.Word(), Leader: role.Leader, Leads: role.Leads, Config: g.config,
-		Last: g.r.Last(), Committed: g.r.Committed(), Applied: g.published, First: first,
+		Last: g.r.Last(), Committed: g.r.Committed(), Applied: g.published, First: first, Full: g.n.disk.full.Load(),
 		Peers: append(g.status.Peers[:0], g.peers...),
 	}
 }

@@ -26,6 +26,10 @@ type Config struct {
 	Tick   time.Duration // default 10 ms
 	// Overdue is for how long a sync may take until a leader hands over; default 500 ms.
 	Overdue time.Duration
+	// Full says whether the disk of this node is so full that it takes no puts. It is called often, and must not block. Default: never.
+	Full func() bool
+	// Settled is for how long the disk must have had room until the node counts as one that is not full; default 10 s.
+	Settled time.Duration
 	// Memory bounds the bytes of entries of a group that are kept in memory behind their
 	// sync, for followers that are not far behind; default 4 MiB.
 	Memory int64
@@ -40,6 +44,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Overdue == 0 {
 		c.Overdue = 500 * time.Millisecond
+	}
+	if c.Full == nil {
+		c.Full = func() bool { return false }
+	}
+	if c.Settled == 0 {
+		c.Settled = 10 * time.Second
 	}
 	if c.Memory == 0 {
 		c.Memory = 4 << 20
@@ -69,6 +79,7 @@ type Node struct {
 	turns     chan *turn    // capacity 1: who has taken it takes turns, and puts it back
 	any       chan struct{} // closed once there has been a group: a node without any does not tick
 	backlog   backlog
+	disk      fullness
 	ticks     atomic.Uint64 // of the clock
 
 	mu        sync.Mutex
@@ -127,6 +138,7 @@ func (n *Node) clock() {
 		if err := n.c.Log.Err(); err != nil {
 			n.fail(err) // somebody else has written when it failed
 		}
+		n.look(time.Now())
 		n.ticks.Add(1)
 		for _, g := range all {
 			g.tick()

@@ -80,6 +80,7 @@ func (g *group) hear() {
 	g.peers = g.r.Peers(g.peers[:0])
 	for i := range g.peers {
 		p := &g.peers[i]
+		p.Room = g.standing.room[p.ID]
 		if p.Active {
 			g.quiet[p.ID] = 0
 			continue

@@ -212,7 +212,7 @@ func (t *turn) send(g *group, m *pb.Message) {
 		}
 	}
 	node := g.node(to)
-	if node == "" {
+	if node == "" || !g.leaves(m) {
 		return
 	}
 	o := t.out[node]
@@ -254,6 +254,7 @@ func (t *turn) tick(g *group) error {
 	limits := t.n.c.Limits.WithDefaults()
 	g.reads.tick(2 * limits.ElectionTicks)
 	g.handing.tick(2 * limits.ElectionTicks)
+	g.standing.tick(g.r.Role())
 	g.hear()
 	g.forget()
 	if !g.overdue(t.now) {
@@ -329,6 +330,10 @@ func (t *turn) message(g *group, node string, m *pb.Message) error {
 		t.n.strange(g.id, node, err)
 		return nil
 	}
+	if !t.votes(g, m) {
+		return nil
+	}
+	g.hears(from, m)
 	if g.adopting && (m.GetType() == pb.MsgApp || len(g.later) >= maxLater) {
 		return nil // it is sent again
 	}

@@ -560,7 +560,7 @@ func TestFlow(t *testing.T) {
 }
 
 // knock opens a way to a site as the bytes say, and returns this end of it.
-func knock(t *testing.T, from *site, to string, lane wire.Lane, connect []byte) (e *end, accept []byte) {
+func knock(t testing.TB, from *site, to string, lane wire.Lane, connect []byte) (e *end, accept []byte) {
 	t.Helper()
 	e = must(from.newEnd(from.dev, dials[lane], 0))
 	info, err := e.qp.Connect(context.Background(), from.c.Routes(to)[0].Addr, rdma.ConnParams{PrivateData: connect})

@@ -83,7 +83,7 @@ func (g *Groups) Store(c *store.Config) {
 // open makes the engine.
 func (g *Groups) open(env store.EngineEnv) (store.Engine, error) {
 	g.engine = driver.New(driver.Config{
-		Name: g.env.Node, Log: env.Log, Link: &g.link, Stream: env.Stream, Fenced: env.Fenced, Logger: g.env.Logger,
+		Name: g.env.Node, Log: env.Log, Link: &g.link, Stream: env.Stream, Fenced: env.Fenced, Full: env.Full, Settled: g.quiet() / settledPart, Logger: g.env.Logger,
 	})
 	return g.engine, nil
 }
@@ -158,6 +158,7 @@ func (g *Groups) InForce(m *cluster.Map) error {
 	g.link.to.Store(t)
 	g.wg.Go(func() { g.add(m) })
 	g.wg.Go(g.homeward)
+	g.wg.Go(g.leaveFull)
 	g.begin()
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 // the map
 //
 //	when it has led the group for quietFor, and nothing of the group has changed in that time: neither term, nor configuration,
-//	     nor that the other replica was heard of, has no snapshot on its way, and lacks fewer than nearly entries;
+//	     nor that the other replica was heard of, says that its disk has room, has no snapshot on its way, and lacks fewer than nearly entries;
 //	one group at a time, at most one every homewardEvery.
 //
 // If the other does not take over, this node leads on, and waits for as long again. So a node that comes and goes gets its groups back once it
@@ -49,7 +49,7 @@ func (s *stay) due(st *consensus.Status, preferred consensus.ReplicaID) bool {
 func ready(st *consensus.Status, id consensus.ReplicaID) bool {
 	for _, p := range st.Peers {
 		if p.ID == id {
-			return p.Active && !p.Snapshot && !p.Learner && p.Match+nearly >= st.Last
+			return p.Active && p.Room && !p.Snapshot && !p.Learner && p.Match+nearly >= st.Last
 		}
 	}
 	return false
@@ -57,11 +57,7 @@ func ready(st *consensus.Status, id consensus.ReplicaID) bool {
 
 // homeward hands groups to their preferred nodes until the node ends.
 func (g *Groups) homeward() {
-	quiet := g.env.Quiet
-	if quiet == 0 {
-		quiet = quietFor
-	}
-	tick := time.NewTicker(max(quiet/homewardChecks, time.Millisecond))
+	tick := time.NewTicker(max(g.quiet()/homewardChecks, time.Millisecond))
 	defer tick.Stop()
 	stays := map[consensus.GroupID]*stay{}
 	for {

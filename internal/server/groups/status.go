@@ -122,18 +122,25 @@ func (g *Groups) handOver(ctx context.Context, group consensus.GroupID) (led boo
 // Handed is how many groups HandOver has given to others, since the start.
 func (g *Groups) Handed() int { return int(g.handed.Load()) }
 
-// heir is the voter that is to lead after this replica: of those that were heard of lately the one that has most; where several have as much, not
-// the same one for all groups. One that was asked and did not take over is the last choice. 0: there is none.
+// heir is the voter that is to lead after this replica: of those that were heard of lately one whose disk has room, and of these the one that has most;
+// where several have as much, not the same one for all groups. One that was asked and did not take over is the last choice. 0: there is none.
 func heir(st *consensus.Status, asked consensus.ReplicaID) (to consensus.ReplicaID) {
-	var most uint64
+	var best consensus.Peer
 	n := len(st.Peers)
 	for i := range n {
 		p := st.Peers[(i+int(st.Group))%n]
 		if p.ID == st.ID || p.Learner || p.Snapshot || !p.Active || !st.Config.Voter(p.ID) {
 			continue
 		}
-		if to == 0 || to == asked || p.Match > most && p.ID != asked {
-			to, most = p.ID, p.Match
+		better := p.Match > best.Match
+		switch {
+		case (p.ID == asked) != (to == asked):
+			better = to == asked
+		case p.Room != best.Room:
+			better = p.Room
+		}
+		if to == 0 || better {
+			to, best = p.ID, p
 		}
 	}
 	return to

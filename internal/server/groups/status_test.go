@@ -20,7 +20,7 @@ func voters(n int) (c consensus.Config) {
 // TestHeir: who takes over has the most of those that can.
 func TestHeir(t *testing.T) {
 	peer := func(id consensus.ReplicaID, match uint64, change func(*consensus.Peer)) consensus.Peer {
-		p := consensus.Peer{Member: consensus.Member{ID: id}, Match: match, Active: true}
+		p := consensus.Peer{Member: consensus.Member{ID: id}, Match: match, Active: true, Room: true}
 		if change != nil {
 			change(&p)
 		}
@@ -37,6 +37,8 @@ func TestHeir(t *testing.T) {
 		"a learner":      {[]consensus.Peer{peer(1, 9, nil), peer(2, 9, func(p *consensus.Peer) { p.Learner = true }), peer(3, 1, nil)}, 3},
 		"a snapshot":     {[]consensus.Peer{peer(1, 9, nil), peer(2, 9, func(p *consensus.Peer) { p.Snapshot = true }), peer(3, 1, nil)}, 3},
 		"no voter":       {[]consensus.Peer{peer(1, 9, nil), peer(7, 9, nil)}, 0},
+		"one is full":    {[]consensus.Peer{peer(2, 9, func(p *consensus.Peer) { p.Room = false }), peer(3, 1, nil)}, 3},
+		"all are full":   {[]consensus.Peer{peer(2, 9, func(p *consensus.Peer) { p.Room = false }), peer(3, 1, func(p *consensus.Peer) { p.Room = false })}, 2},
 		"all are silent": {[]consensus.Peer{peer(2, 9, func(p *consensus.Peer) { p.Active = false }), peer(3, 9, func(p *consensus.Peer) { p.Active = false })}, 0},
 	} {
 		st := &consensus.Status{Group: 5, ID: 1, Config: voters(3), Peers: c.peers}
@@ -128,7 +130,7 @@ func TestStay(t *testing.T) {
 	well := func() *consensus.Status {
 		return &consensus.Status{
 			Group: 3, ID: 1, Leads: true, Term: 4, Last: 1000, Config: voters(3),
-			Peers: []consensus.Peer{{Member: consensus.Member{ID: 2}, Match: 900, Active: true}, {Member: consensus.Member{ID: 3}, Match: 1000, Active: true}},
+			Peers: []consensus.Peer{{Member: consensus.Member{ID: 2}, Match: 900, Active: true, Room: true}, {Member: consensus.Member{ID: 3}, Match: 1000, Active: true, Room: true}},
 		}
 	}
 	looks := func(s *stay, n int, st *consensus.Status, preferred consensus.ReplicaID) (due bool) {
@@ -153,6 +155,7 @@ func TestStay(t *testing.T) {
 		"the other is far behind":   {func(st *consensus.Status) { st.Peers[0].Match = st.Last - nearly - 1 }, 2, false},
 		"the other is a bit behind": {func(st *consensus.Status) { st.Peers[0].Match = st.Last - nearly }, 2, true},
 		"a learner":                 {func(st *consensus.Status) { st.Peers[0].Learner = true }, 2, false},
+		"the other's disk is full":  {func(st *consensus.Status) { st.Peers[0].Room = false }, 2, false},
 		"nothing is known of it":    {func(st *consensus.Status) { st.Peers = nil }, 2, false},
 	} {
 		st := well()

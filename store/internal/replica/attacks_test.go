@@ -150,6 +150,9 @@ func TestAnsweredIsPublished(t *testing.T) {
 		if index, _ := n.Published(); index < at {
 			t.Errorf("the write of entry %d is answered, and Published says %d", at, index)
 		}
+		if _, ok := n.shards[0].Dirty.Find(layout.HashKey(n.mem.Seed, []byte("k")), []byte("k")); !ok {
+			t.Error("the write is answered, and nobody can see it (R5, R7)")
+		}
 	}); err != nil {
 		t.Fatal(err)
 	}
