@@ -19,13 +19,13 @@ func TestReadBounded(t *testing.T) {
 	if err := c.Put(t.Context(), key, []byte("v")); err != nil {
 		t.Fatal(err)
 	}
-	calls := map[string]func(o ...ReadOption) error{
-		"Get":      func(o ...ReadOption) error { _, err := c.Get(t.Context(), key, o...); return err },
-		"GetInto":  func(o ...ReadOption) error { _, err := c.GetInto(t.Context(), key, nil, o...); return err },
-		"GetRange": func(o ...ReadOption) error { _, err := c.GetRange(t.Context(), key, 0, 1, o...); return err },
-		"GetItem":  func(o ...ReadOption) error { _, err := c.GetItem(t.Context(), key, o...); return err },
-		"Stat":     func(o ...ReadOption) error { _, err := c.Stat(t.Context(), key, o...); return err },
-		"Exists":   func(o ...ReadOption) error { _, err := c.Exists(t.Context(), key, o...); return err },
+	calls := map[string]func(o ...client.ReadOption) error{
+		"Get":      func(o ...client.ReadOption) error { _, err := c.Get(t.Context(), key, o...); return err },
+		"GetInto":  func(o ...client.ReadOption) error { _, err := c.GetInto(t.Context(), key, nil, o...); return err },
+		"GetRange": func(o ...client.ReadOption) error { _, err := c.GetRange(t.Context(), key, 0, 1, o...); return err },
+		"GetItem":  func(o ...client.ReadOption) error { _, err := c.GetItem(t.Context(), key, o...); return err },
+		"Stat":     func(o ...client.ReadOption) error { _, err := c.Stat(t.Context(), key, o...); return err },
+		"Exists":   func(o ...client.ReadOption) error { _, err := c.Exists(t.Context(), key, o...); return err },
 	}
 	for name, call := range calls {
 		for _, d := range []time.Duration{0, -time.Second} {
