@@ -51,6 +51,7 @@
  *   NO_CONFIG     R12 the configuration is not compared
  *   NUMBER_LATE   R12 a change takes effect before its number is in the cell
  *   KEEP_WORDS    R13 words that were READ for the get before count again
+ *   IN_FLIGHT     R13 a READ that was under way when the get began counts (with SHARED)
  *   LATE_HEADER   R14 the header is learned among the READs of the get
  *   NO_OWN        R15 the leader's cell is not READ
  *   NO_OTHER      R16 no other word is READ
@@ -73,7 +74,9 @@
  *   UNSEEN        R27 the replica's own word is not waited for
  *   LOOK_FIRST    R28 another replica is looked at while the one before is READ
  *   LATE_ANSWER   R28 a get that was under way at the one before is shown
- * Not rules but other ways: WORDS_LAST, words are READ after the item (two rounds;
+ * Not rules but other ways: SHARED, others' words are READ by anybody, and a get takes
+ * what such a READ brought, sooner or later, if it was posted after the get began (of
+ * those under way at a replica one is followed, any of them); WORDS_LAST, words are READ after the item (two rounds;
  * holds without the clamp if leaders alone acknowledge: LEADER_ACKS); TOLD_LEADING,
  * a header is told only by a replica that still leads in the term in which it is
  * ready (holds with ACK_ABOVE).
@@ -510,8 +513,21 @@ end: do
 #endif
 
 /* a word of replica r; a get that does not fit begins again with a new header */
-#define OTHER(r) atomic { need>0 && NOW && L!=r && !(seen&BIT(r)) && (ASKED&BIT(r)) -> \
-    if :: R[r].word==T -> seen=seen|BIT(r); need-- :: else -> goto learn fi }
+#ifdef SHARED
+#ifdef IN_FLIGHT	/* R13 */
+#define SAMPLED(r) (came[r]!=0)
+#else
+#define SAMPLED(r) (came[r]!=0 && (young&BIT(r)))
+#endif
+#define WORD(r) (came[r]-1)
+#define BEGUN young=0;
+#else
+#define SAMPLED(r) true
+#define WORD(r) R[r].word
+#define BEGUN
+#endif
+#define OTHER(r) atomic { need>0 && NOW && L!=r && !(seen&BIT(r)) && (ASKED&BIT(r)) && SAMPLED(r) -> \
+    if :: WORD(r)==T -> seen=seen|BIT(r); need-- :: else -> goto learn fi }
 
 /* R16: a header is of no use if its leader is no voter of its configuration */
 #ifdef OUTSIDER
@@ -592,6 +608,18 @@ get:
 }
 #endif
 
+#ifdef SHARED
+/* READs of replica me's word: one is posted, samples the word, and is followed until
+ * another one is; it may be posted for a get that this model does not follow */
+byte came[N], young;	/* what was sampled, + 1; posted since the get began */
+proctype reader(byte me) {
+end: do
+  :: atomic { came[me]!=0 || !(young&BIT(me)) -> came[me]=0; young=young|BIT(me) }
+  :: atomic { came[me]==0 -> came[me]=R[me].word+1 }
+  od
+}
+#endif
+
 proctype client() {
   byte T, C, I, L;		/* the header: term, configuration, incarnation, leader */
   byte floor, value, need, seen, have;	/* have: bit 0 the header, 1 the item, 2 the leader's cell */
@@ -622,7 +650,7 @@ learn:
     T=R[L].ready; C=R[L].config; I=R[L].inc };
 #endif
 get:
-  atomic { INTERESTING -> value=0; seen=0; need=OTHERS; have=OWN;
+  atomic { INTERESTING -> BEGUN value=0; seen=0; need=OTHERS; have=OWN;
 #ifdef KEEP_WORDS	/* R13 */
     if :: again -> need=0; have=4 :: else fi; again=0;
 #endif
@@ -679,6 +707,9 @@ init { byte i;
 #ifdef BOUNDED
     run looker(); run getter() }
 #else
+#ifdef SHARED
+    do :: i<N -> run reader(i); i++ :: else -> break od; i=0;
+#endif
     run client() }
 #endif
 }
