@@ -157,7 +157,7 @@ func (a *admin) healthz(w http.ResponseWriter, _ *http.Request) {
 // reason to send nobody: every key is answered meanwhile, by SEND where need be.
 func (a *admin) readyz(w http.ResponseWriter, _ *http.Request) {
 	srv := a.srv
-	lacking := srv.lacking()
+	lacking := a.lacking()
 	switch {
 	case srv.Err() != nil:
 		http.Error(w, "failed: "+srv.Err().Error(), http.StatusServiceUnavailable)
@@ -178,9 +178,9 @@ func (a *admin) readyz(w http.ResponseWriter, _ *http.Request) {
 }
 
 // lacking are the replicas that keep the node from being ready.
-func (srv *Server) lacking() []groups.Lacking {
-	if own := srv.owned.Shards(); own != nil {
-		return srv.groups.Lacking(own.Map)
+func (a *admin) lacking() []groups.Lacking {
+	if own := a.srv.owned.Shards(); own != nil {
+		return a.srv.groups.Lacking(own.Map)
 	}
 	return nil
 }
