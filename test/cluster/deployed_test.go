@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -253,9 +254,29 @@ func TestDeployed(t *testing.T) {
 	if again := d.types("kv3", birth); !strings.Contains(again, strings.SplitN(out, "\n", 2)[0]) {
 		t.Errorf("once more, cluster init says\n%s and at first it said\n%s", again, out)
 	}
+	if job := d.types("app", d.job()); !strings.Contains(job, strings.SplitN(out, "\n", 2)[0]) {
+		t.Errorf("the Job of Kubernetes says\n%s and at first cluster init said\n%s", job, out)
+	}
 	d.wellInJSON()
 	d.restartsUnderLoad()
 	d.wellInJSON()
+}
+
+// job is the command of the Job that makes the cluster in Kubernetes, which is run there once more whenever somebody likes: for these machines, and with the
+// secret where the Job has it.
+func (d *deployment) job() string {
+	d.t.Helper()
+	text, err := os.ReadFile("../../deploy/kubernetes/init.yaml")
+	must(d.t, err)
+	m := regexp.MustCompile(`command: \[(.*)\]`).FindSubmatch(text)
+	if m == nil {
+		d.t.Fatal("deploy/kubernetes/init.yaml has no command")
+	}
+	command := strings.NewReplacer(",", "", `"`, "", "rdmakv-0.rdmakv.rdmakv.svc.cluster.local:", "kv1.example:").Replace(string(m[1]))
+	for i, name := range machines {
+		command = strings.ReplaceAll(command, fmt.Sprintf("rdmakv-%d", i), name)
+	}
+	return `RDMAKV_SECRET="$(cat secret)" ` + command
 }
 
 // wellInJSON: what scripts read says that all three nodes have a replica of each group, and that all replicas are alike.

@@ -100,6 +100,35 @@ func TestClusterCheck(t *testing.T) {
 	}
 }
 
+// TestPassing: what cluster check looks at again before it calls it a failure.
+func TestPassing(t *testing.T) {
+	fail := func(codes ...string) *doctor.Report {
+		r := &doctor.Report{Good: true}
+		k := checker{r}
+		k.ok("node", "a", "fine")
+		k.bad(doctor.Warn, "node", "a", codeOpinion, "", "strange")
+		for _, c := range codes {
+			k.bad(doctor.Fail, "x", "", c, "", "bad")
+		}
+		return r
+	}
+	for name, c := range map[string]struct {
+		r    *doctor.Report
+		want bool
+	}{
+		"well":                  {fail(), false},
+		"an election":           {fail(doctor.CodeNoLeader), true},
+		"a restart":             {fail(doctor.CodeNoMajority, doctor.CodeNoLeader, codeViews), true},
+		"a node is away":        {fail(codeUnreached, doctor.CodeNoLeader), false},
+		"two are the same node": {fail(codeConflict), false},
+		"no map":                {fail(codeNoMap), false},
+	} {
+		if got := passing(c.r); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 // TestLearnedTable: a region whose rkey, address or self gossip does not know.
 func TestLearnedTable(t *testing.T) {
 	var learned wire.TableAnswer
