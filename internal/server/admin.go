@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/rdmakv/rdmakv/internal/server/groups"
+	"github.com/rdmakv/rdmakv/internal/server/member"
 	"github.com/rdmakv/rdmakv/internal/server/telemetry"
 )
 
@@ -167,6 +168,8 @@ func (a *admin) readyz(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "starting", http.StatusServiceUnavailable)
 	case srv.devices.cutOff():
 		http.Error(w, "no device is left by which clients come\n"+strings.Join(srv.devices.ailing(), "\n"), http.StatusServiceUnavailable)
+	case len(srv.member.Outside()) > 0:
+		http.Error(w, member.OutsideText+fmt.Sprintf(" (%s)", strings.Join(srv.member.Outside(), ", ")), http.StatusServiceUnavailable)
 	case len(lacking) > 0:
 		http.Error(w, lackingText(lacking), http.StatusServiceUnavailable)
 	default:

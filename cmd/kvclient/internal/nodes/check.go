@@ -249,6 +249,11 @@ func (k checker) maps(st *statusReport) {
 			}
 			continue
 		}
+		if m.State == "none" {
+			k.bad(doctor.Fail, "map of", n.ID, codeMapDiffers, "start it with its old data directory; until then stop no other node. With replicas the others go on without it, and one that is lost for good cannot be replaced yet",
+				"the map names it, and it has none: its data directory is not the one that it had when the map was made")
+			continue
+		}
 		// A map that was only promised is not in force: the node serves no client by it.
 		if m.State != "committed" || m.Digest != st.Map.Digest || m.Version != st.Map.Version {
 			k.bad(doctor.Fail, "map of", n.ID, codeMapDiffers, "if it is only prepared: kvclient cluster init again with the same nodes; else its data directory is of another cluster",

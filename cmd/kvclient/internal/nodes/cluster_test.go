@@ -72,6 +72,7 @@ func TestClusterCheck(t *testing.T) {
 		}, "conflict"},
 		{"another map", func(st *statusReport) { st.Nodes[1].Status.Map.Digest = "00000000000000bb" }, "map-differs"},
 		{"a map only promised", func(st *statusReport) { st.Nodes[0].Status.Map.State = "prepared" }, "map-differs"},
+		{"a node without its data directory", func(st *statusReport) { st.Nodes[1].Status.Map = wire.MapStatus{State: "none"} }, "map-differs"},
 		{"a node that cluster init did not name", func(st *statusReport) {
 			st.Nodes[1].Weight, st.Nodes[1].Shards, st.Nodes[1].Status.Map, st.Nodes[1].Status.Shards = 0, 0, wire.MapStatus{State: "none"}, wire.ShardStatus{}
 			st.Map.Owners = []string{"kv1", "kv1", "kv1", "kv1"}
