@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,8 +10,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rdmakv/rdmakv/internal/config"
+	"github.com/rdmakv/rdmakv/store"
 )
 
 func read(t *testing.T, name string) string {
@@ -49,7 +52,6 @@ func TestUnit(t *testing.T) {
 		"Service.Type": "exec", // the program does not speak sd_notify
 		// With Restart=on-failure: however often it fails. The default gives up after five.
 		"Service.Restart": "on-failure", "Unit.StartLimitIntervalSec": "0",
-		"Service.RestartPreventExitStatus": "3", // exitRefused of kvserver
 	} {
 		if u[key] != want {
 			t.Errorf("%s=%s, want %s", key, u[key], want)
@@ -67,13 +69,17 @@ func TestUnit(t *testing.T) {
 		t.Errorf("ExecReload=%s, and kvserver handles SIGHUP: %v", u["Service.ExecReload"], handled)
 	}
 	// systemd must wait longer than the program does.
-	m := regexp.MustCompile(`shutdownLimit = (\d+) \* time\.Second`).FindStringSubmatch(read(t, "../cmd/kvserver/serve.go"))
-	if m == nil {
-		t.Fatal("cmd/kvserver/serve.go has no shutdownLimit")
+	limit := endWithin(t)
+	if stop, err := strconv.Atoi(u["Service.TimeoutStopSec"]); err != nil || time.Duration(stop)*time.Second <= limit {
+		t.Errorf("TimeoutStopSec=%s, the program takes up to %v", u["Service.TimeoutStopSec"], limit)
 	}
-	limit, _ := strconv.Atoi(m[1])
-	if stop, err := strconv.Atoi(u["Service.TimeoutStopSec"]); err != nil || stop <= limit {
-		t.Errorf("TimeoutStopSec=%s, the program takes up to %d s", u["Service.TimeoutStopSec"], limit)
+	// And be back before the others stop waiting for it.
+	meet := duration(t, "../internal/server/groups/meet.go", "meetFor")
+	if rest, err := strconv.Atoi(u["Service.RestartSec"]); err != nil || rest < 1 || time.Duration(rest)*time.Second >= meet {
+		t.Errorf("RestartSec=%s, nodes wait %v for each other", u["Service.RestartSec"], meet)
+	}
+	if code := regexp.MustCompile(`exitRefused\s*=\s*(\d+)`).FindStringSubmatch(read(t, "../cmd/kvserver/app.go")); code == nil || u["Service.RestartPreventExitStatus"] != code[1] {
+		t.Errorf("RestartPreventExitStatus=%s, exitRefused is %v", u["Service.RestartPreventExitStatus"], code)
 	}
 	user := u["Service.User"]
 	if sys := read(t, "systemd/rdmakv.sysusers"); user == "" || !strings.Contains(sys, "\nu "+user+" ") {
@@ -83,6 +89,31 @@ func TestUnit(t *testing.T) {
 	if len(words) != 3 || words[1] != "--config" || words[2] != "/etc/rdmakv/config.yaml" {
 		t.Errorf("ExecStart=%s", u["Service.ExecStart"])
 	}
+}
+
+// duration reads a constant or a default of a program's source: NAME = time.Second, or "NAME, 3*time.Second".
+func duration(t *testing.T, file, name string) time.Duration {
+	t.Helper()
+	m := regexp.MustCompile(`(?m)\b` + name + `(?:\s*[=:]\s*|, )(?:(\d+) ?\* ?)?time\.(Second|Minute|Millisecond)\b`).FindStringSubmatch(read(t, file))
+	if m == nil {
+		t.Fatalf("%s has no %s", file, name)
+	}
+	n := 1
+	if m[1] != "" {
+		n, _ = strconv.Atoi(m[1])
+	}
+	return time.Duration(n) * map[string]time.Duration{"Second": time.Second, "Minute": time.Minute, "Millisecond": time.Millisecond}[m[2]]
+}
+
+// endWithin is how long an end of the program takes at most, whatever hangs. A hand-over of all groups and a drain are well inside.
+func endWithin(t *testing.T) time.Duration {
+	t.Helper()
+	limit := duration(t, "../cmd/kvserver/serve.go", "shutdownLimit")
+	known := duration(t, "../internal/server/groups/status.go", "handOver") + duration(t, "../internal/server/member/gossip.go", "leaveLimit") + duration(t, "../internal/server/config.go", "DrainTimeout")
+	if 2*known > limit {
+		t.Errorf("hand-over, farewell and drain may take %v, and the end %v", known, limit)
+	}
+	return limit
 }
 
 func sources(t *testing.T, pattern string) []string {
@@ -122,9 +153,10 @@ func TestThreeNodes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l.NodeID != id || !l.Clustered() || l.Insecure || l.Sync != "always" {
+		if l.NodeID != id || !l.Clustered() || l.Insecure {
 			t.Errorf("%s: node_id %q", id, l.NodeID)
 		}
+		fitForReplicas(t, l)
 		nodes[id] = l
 	}
 	client, err := config.Load(config.Options{Scope: config.ForClient, File: "three-nodes/client.yaml"})
@@ -149,8 +181,27 @@ func TestThreeNodes(t *testing.T) {
 	}
 }
 
+// fitForReplicas: the file says what replicas need, and does not leave it to the defaults.
+func fitForReplicas(t *testing.T, l *config.Loaded) {
+	t.Helper()
+	c := store.Config{LogBytes: int64(l.LogBytes)}
+	err := errors.Join(c.Mode.UnmarshalText([]byte(l.Mode)), c.Sync.UnmarshalText([]byte(l.Sync)))
+	if err = errors.Join(err, c.MayHaveGroups()); err != nil {
+		t.Errorf("node %s can have no replicas: %v", l.NodeID, err)
+	}
+	if len(l.TenantsFile) > 0 {
+		t.Errorf("node %s has tenants, who have stores without replicas", l.NodeID)
+	}
+	text := read(t, l.File)
+	for _, key := range []string{"mode:", "sync:", "log_bytes:"} {
+		if !regexp.MustCompile(`(?m)^\s*` + key).MatchString(text) {
+			t.Errorf("%s does not say %q", l.File, key)
+		}
+	}
+}
+
 // documents tell people what to type.
-var documents = []string{"README.md", "../docs/deploy-roce.md", "systemd/kvserver.service", "kubernetes/rdmakv.yaml", "three-nodes/kv1.yaml"}
+var documents = []string{"README.md", "../docs/deploy-roce.md", "systemd/kvserver.service", "kubernetes/rdmakv.yaml", "kubernetes/init.yaml", "three-nodes/kv1.yaml"}
 
 // TestCommands: commands that the documents use exist.
 func TestCommands(t *testing.T) {
@@ -191,7 +242,7 @@ func TestCommands(t *testing.T) {
 
 // TestFlags: flags and variables that the documents and files use exist.
 func TestFlags(t *testing.T) {
-	flags := map[string]bool{"config": true, "output": true, "role": true, "all": true, "timeout": true, "help": true, "compare": true}
+	flags := map[string]bool{"config": true, "output": true, "role": true, "all": true, "timeout": true, "help": true, "compare": true, "replicas": true, "groups": true, "wait": true, "settle": true}
 	vars := map[string]bool{config.EnvFile: true, config.EnvSecret: true, config.EnvGossipKey: true}
 	for _, k := range config.Keys() {
 		flags[k.Flag], vars[k.Env] = true, true

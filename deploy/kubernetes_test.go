@@ -8,8 +8,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -66,8 +68,15 @@ type (
 				} `yaml:"requiredDuringSchedulingIgnoredDuringExecution"`
 			} `yaml:"podAntiAffinity"`
 		}
-		Containers []container
-		Volumes    []struct {
+		TopologySpreadConstraints []struct {
+			TopologyKey       string   `yaml:"topologyKey"`
+			MaxSkew           int      `yaml:"maxSkew"`
+			WhenUnsatisfiable string   `yaml:"whenUnsatisfiable"`
+			LabelSelector     selector `yaml:"labelSelector"`
+		} `yaml:"topologySpreadConstraints"`
+		RestartPolicy string `yaml:"restartPolicy"`
+		Containers    []container
+		Volumes       []struct {
 			Name      string
 			ConfigMap struct{ Name string } `yaml:"configMap"`
 			Secret    struct {
@@ -85,6 +94,7 @@ type (
 				FieldRef struct {
 					FieldPath string `yaml:"fieldPath"`
 				} `yaml:"fieldRef"`
+				SecretKeyRef struct{ Name, Key string } `yaml:"secretKeyRef"`
 			} `yaml:"valueFrom"`
 		}
 		Ports []struct {
@@ -119,11 +129,11 @@ type (
 	}
 )
 
-// objects reads the manifest; yaml refuses keys that stand twice.
-func objects(t *testing.T) map[string]object {
+// objects reads a manifest; yaml refuses keys that stand twice.
+func objects(t *testing.T, file string) map[string]object {
 	t.Helper()
 	out := map[string]object{}
-	dec := yaml.NewDecoder(strings.NewReader(read(t, "kubernetes/rdmakv.yaml")))
+	dec := yaml.NewDecoder(strings.NewReader(read(t, "kubernetes/"+file)))
 	for {
 		var raw yaml.Node
 		if err := dec.Decode(&raw); errors.Is(err, io.EOF) {
@@ -156,13 +166,19 @@ func strictly(t *testing.T, n *yaml.Node, to any) {
 	}
 }
 
+func setOf(t *testing.T, all map[string]object) (set statefulSet) {
+	t.Helper()
+	o := all["StatefulSet"]
+	strictly(t, &o.Spec, &set)
+	return set
+}
+
 // TestManifest: the StatefulSet runs the program as it is, with what it needs
 // and nothing that it does not.
 func TestManifest(t *testing.T) {
-	all := objects(t)
-	var set statefulSet
+	all := objects(t, "rdmakv.yaml")
+	set := setOf(t, all)
 	o := all["StatefulSet"]
-	strictly(t, &o.Spec, &set)
 	pod := set.Template.Spec
 	if len(pod.Containers) != 1 || set.ServiceName != all["Service"].Metadata.Name || set.Replicas != 3 || set.PodManagementPolicy != "Parallel" {
 		t.Fatalf("%+v", set)
@@ -178,8 +194,27 @@ func TestManifest(t *testing.T) {
 	if a := pod.Affinity.PodAntiAffinity.Required; len(a) != 1 || a[0].TopologyKey != "kubernetes.io/hostname" || a[0].LabelSelector.MatchLabels["app"] != set.Template.Metadata.Labels["app"] || a[0].LabelSelector.MatchLabels["app"] == "" {
 		t.Errorf("%+v", a)
 	}
-	if pod.Grace <= 30 {
-		t.Errorf("%d s for a clean end", pod.Grace)
+	for _, s := range pod.TopologySpreadConstraints {
+		if s.TopologyKey != "topology.kubernetes.io/zone" || s.MaxSkew != 1 || s.WhenUnsatisfiable != "ScheduleAnyway" || s.LabelSelector.MatchLabels["app"] != set.Template.Metadata.Labels["app"] {
+			t.Errorf("%+v", s)
+		}
+	}
+	if limit := endWithin(t); time.Duration(pod.Grace)*time.Second <= limit {
+		t.Errorf("%d s for a clean end, which takes up to %v", pod.Grace, limit)
+	}
+	// The probe that a rolling update waits for is the one that knows of replicas. The others must not be: a node that waits for the
+	// others is no node to be started again.
+	if c.ReadinessProbe.HTTPGet.Path != "/readyz" || c.StartupProbe.HTTPGet.Path != "/healthz" || c.LivenessProbe.HTTPGet.Path != "/healthz" || set.UpdateStrategy.Type != "RollingUpdate" {
+		t.Errorf("%+v, %+v, %+v, %+v", c.ReadinessProbe, c.StartupProbe, c.LivenessProbe, set.UpdateStrategy)
+	}
+	var budget struct {
+		MaxUnavailable int `yaml:"maxUnavailable"`
+		Selector       selector
+	}
+	o = all["PodDisruptionBudget"]
+	strictly(t, &o.Spec, &budget)
+	if budget.MaxUnavailable != 1 || budget.Selector.MatchLabels["app"] != set.Template.Metadata.Labels["app"] {
+		t.Errorf("%+v", budget)
 	}
 	served := read(t, "../internal/server/admin.go")
 	for _, p := range []probe{c.StartupProbe, c.LivenessProbe, c.ReadinessProbe} {
@@ -241,6 +276,7 @@ func manifestConfig(t *testing.T, m object, set *statefulSet) {
 	if c, err := config.Load(config.Options{Scope: config.ForClient, File: file, Env: env}); err != nil || c.SecretFile != l.SecretFile {
 		t.Errorf("kvclient in the pod: %v", err)
 	}
+	fitForReplicas(t, l)
 	if l.NodeID != "rdmakv-0" || l.Gossip.Advertise != "10.1.2.3:7946" || !slices.Equal(l.Advertise, []string{"10.1.2.3"}) || l.Insecure || len(l.Gossip.Join) != set.Replicas {
 		t.Errorf("%+v", l.Config)
 	}
@@ -263,6 +299,46 @@ func manifestConfig(t *testing.T, m object, set *statefulSet) {
 	memory := l.MemoryLimit + 1<<30
 	if c.Resources.Limits["memory"] != "6Gi" || memory > 6<<30 {
 		t.Errorf("memory_limit %v in a container of %s", l.MemoryLimit, c.Resources.Limits["memory"])
+	}
+}
+
+// TestInitJob: the Job makes a cluster with replicas of the pods that there are, as a client that is let in.
+func TestInitJob(t *testing.T) {
+	all := objects(t, "rdmakv.yaml")
+	set := setOf(t, all)
+	jobs := objects(t, "init.yaml")
+	var job struct {
+		BackoffLimit int `yaml:"backoffLimit"`
+		Deadline     int `yaml:"activeDeadlineSeconds"`
+		Template     struct {
+			Metadata meta
+			Spec     podSpec
+		}
+	}
+	o := jobs["Job"]
+	strictly(t, &o.Spec, &job)
+	pod := job.Template.Spec
+	if len(jobs) != 1 || len(pod.Containers) != 1 || pod.RestartPolicy != "OnFailure" || *pod.SecurityContext.RunAsUser == 0 || job.BackoffLimit < 1 || job.Deadline < 600 {
+		t.Fatalf("%+v", job)
+	}
+	c, node := pod.Containers[0], set.Template.Spec.Containers[0]
+	if sec := c.SecurityContext; c.Image != node.Image || sec.Privileged || *sec.AllowPrivilegeEscalation || !slices.Equal(sec.Capabilities.Drop, []string{"ALL"}) || len(sec.Capabilities.Add) > 0 {
+		t.Errorf("%+v", c)
+	}
+	name := all["StatefulSet"].Metadata.Name
+	want := []string{"kvclient", "--server", "", "cluster", "init", "--wait", "5m", "--replicas", strconv.Itoa(set.Replicas)}
+	for i := range set.Replicas {
+		want = append(want, name+"-"+strconv.Itoa(i))
+	}
+	want[2] = strings.Join([]string{name + "-0", set.ServiceName, all["Service"].Metadata.Namespace, "svc.cluster.local:7400"}, ".")
+	if !slices.Equal(c.Command, want) {
+		t.Errorf("%q, want %q", c.Command, want)
+	}
+	if len(c.Env) != 1 || c.Env[0].Name != config.EnvSecret || c.Env[0].ValueFrom.SecretKeyRef.Name != set.Template.Spec.Volumes[1].Secret.SecretName || c.Env[0].ValueFrom.SecretKeyRef.Key != "secret" {
+		t.Errorf("%+v", c.Env)
+	}
+	if job.Template.Metadata.Labels["rdmakv-client"] != "true" || !strings.Contains(read(t, "kubernetes/rdmakv.yaml"), `rdmakv-client: "true"`) || job.Template.Metadata.Labels["app"] == set.Template.Metadata.Labels["app"] {
+		t.Errorf("labels %v", job.Template.Metadata.Labels)
 	}
 }
 

@@ -221,6 +221,7 @@ type Status struct {
 	Applied   uint64 // published by the machine
 	First     uint64 // index of the oldest entry that is not trimmed
 	Full      bool   // the disk of this node takes no puts, or did not a short while ago
+	Shown     uint64 // the highest index up to which leaders have told, since the start of the replica, that they have published; 0: none has told
 	Peers     []Peer // of a leader
 	Fenced    error
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/rdmakv/rdmakv/internal/server/groups"
+	"github.com/rdmakv/rdmakv/internal/server/member"
 	"github.com/rdmakv/rdmakv/internal/server/telemetry"
 )
 
@@ -152,10 +154,11 @@ func (a *admin) healthz(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// readyz: 200 while clients are served. Filling is no reason to send nobody:
-// every key is answered meanwhile, by SEND where need be.
+// readyz: 200 while clients are served, and the node's replicas have caught up once (package groups: Lacking). Filling is no
+// reason to send nobody: every key is answered meanwhile, by SEND where need be.
 func (a *admin) readyz(w http.ResponseWriter, _ *http.Request) {
 	srv := a.srv
+	lacking := a.lacking()
 	switch {
 	case srv.Err() != nil:
 		http.Error(w, "failed: "+srv.Err().Error(), http.StatusServiceUnavailable)
@@ -165,12 +168,45 @@ func (a *admin) readyz(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "starting", http.StatusServiceUnavailable)
 	case srv.devices.cutOff():
 		http.Error(w, "no device is left by which clients come\n"+strings.Join(srv.devices.ailing(), "\n"), http.StatusServiceUnavailable)
+	case len(srv.member.Outside()) > 0:
+		http.Error(w, member.OutsideText+fmt.Sprintf(" (%s)", strings.Join(srv.member.Outside(), ", ")), http.StatusServiceUnavailable)
+	case len(lacking) > 0:
+		http.Error(w, lackingText(lacking), http.StatusServiceUnavailable)
 	default:
 		a.readyText(w)
 		for _, line := range srv.devices.ailing() {
 			fmt.Fprintln(w, line)
 		}
 	}
+}
+
+// lacking are the replicas that keep the node from being ready.
+func (a *admin) lacking() []groups.Lacking {
+	if own := a.srv.owned.Shards(); own != nil {
+		return a.srv.groups.Lacking(own.Map)
+	}
+	return nil
+}
+
+// maxLacking bounds the replicas that readyz lists.
+const maxLacking = 8
+
+// lackingText says which replicas keep the node from being ready. Clients are served meanwhile by those that have caught up.
+func lackingText(list []groups.Lacking) string {
+	var b strings.Builder
+	b.WriteString("not every replica of this node has what its group has: do not stop another node")
+	for i, l := range list {
+		switch {
+		case i == maxLacking:
+			fmt.Fprintf(&b, "\nand %d more", len(list)-i)
+			return b.String()
+		case l.Group == 0:
+			b.WriteString("\n" + l.Why)
+		default:
+			fmt.Fprintf(&b, "\ngroup %d: %s", l.Group, l.Why)
+		}
+	}
+	return b.String()
 }
 
 // readyText says how far a node is that serves.

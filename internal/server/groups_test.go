@@ -341,6 +341,8 @@ func TestNewStoreUnderOldName(t *testing.T) {
 	if _, err := p.get(keyOf(0), 100); wire.StatusOf(err) != wire.StatusNoMap {
 		t.Errorf("it answers: %v", err)
 	}
+	// It says so itself, and whoever restarts nodes one by one does not go on.
+	eventually(t, "it is not ready", readyIs(t, srv, 503, "not the one that it had", "stop no other node", "(a, b)"))
 	r.nodes[2] = nil // it does not count as one
 	r.put(keyOf(0), "w")
 	r.want(keyOf(0), "w")

@@ -211,8 +211,14 @@ func TestReplicaDirectories(t *testing.T) {
 		newest := aside(t, n)
 		must(t, n.Start(within(t)))
 		s.serves(t, "a node without its directory is there")
-		if said := n.Said(); !strings.Contains(said, "no shard map") {
+		if said := n.Said(); !strings.Contains(said, "its data directory is not the one that it had") {
 			t.Errorf("it does not say that it has nothing: %s", said)
+		}
+		if code, text := s.admin(n, "GET", "/readyz"); code != 503 || !strings.Contains(text, "old one") {
+			t.Errorf("/readyz: %d %s", code, text)
+		}
+		if out, code, _ := s.kvclient(t, s.net.Host("east"), "--server", s.Nodes[0].Addr(), "cluster", "check", "--compare=false"); code != 1 || !strings.Contains(out, "start it with its old data directory") {
+			t.Errorf("cluster check: %d\n%s", code, out)
 		}
 		for _, g := range s.groups(s.Nodes[0]) {
 			if g.Leader == n.ID {

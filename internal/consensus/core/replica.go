@@ -45,6 +45,9 @@ type Replica struct {
 	late      map[uint64]*pb.Message // empty MsgApps that tell of a commit index above the clamp, by receiver
 	reads     uint64                 // questions of ReadIndex, in all terms
 	proposed  uint64                 // entries that were proposed since the last Take
+	newest    uint64                 // the newest term of which the log has entries
+	began     uint64                 // index of the first of those; 0: there are none
+	shown     uint64                 // what leaders have told in MsgHeartbeat.Index (tell)
 
 	soft raft.SoftState // as of the last Take, like state
 	out  []*pb.Message
@@ -114,6 +117,9 @@ func (r *Replica) note(entries []*pb.Entry) {
 			r.open = append(r.open, e.GetIndex())
 		}
 		r.last = e.GetIndex()
+		if e.GetTerm() > r.newest {
+			r.newest, r.began = e.GetTerm(), e.GetIndex()
+		}
 	}
 }
 
@@ -146,6 +152,9 @@ func (r *Replica) Step(m *pb.Message) (err error) {
 	if m.GetType() == pb.MsgSnap && r.applying > 0 {
 		r.snapshot = m // R23
 		return nil
+	}
+	if m.GetType() == pb.MsgHeartbeat && m.GetTerm() >= r.Term() {
+		r.shown = max(r.shown, m.GetIndex())
 	}
 	return r.step(m)
 }
@@ -251,6 +260,10 @@ func (r *Replica) Last() uint64 { return r.last }
 
 // Committed is the commit index of the last Take.
 func (r *Replica) Committed() uint64 { return r.state.Commit }
+
+// Shown is the highest index up to which leaders have told, since New, that they have published; 0: none has told. A replica that has published as much
+// has what its group had shown when the leader was heard.
+func (r *Replica) Shown() uint64 { return r.shown }
 
 // Peers appends what a leader knows of the other replicas.
 func (r *Replica) Peers(list []consensus.Peer) []consensus.Peer {

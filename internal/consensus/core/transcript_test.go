@@ -35,6 +35,7 @@ import (
 //	save 1                                the machine is durable as it is
 //	crash 1                               what is not durable is gone
 //	state                                 of all
+//	shown                                 what each has published, and what leaders have told it of
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -190,6 +191,11 @@ func (s *script) do(d *datadriven.TestData) error {
 		a.log.Close(false)
 		a.platter, a.machine = a.platter.Crash(0), a.saved
 		return a.open()
+	case "shown":
+		for _, id := range s.ids() {
+			s.printf("%d: published %d, leaders have shown %d", id, s.all[id].machine.Applied, s.all[id].r.Shown())
+		}
+		return nil
 	case "state":
 		for _, id := range s.ids() {
 			a := s.all[id]
@@ -357,6 +363,9 @@ func message(m *pb.Message) string {
 		text += fmt.Sprintf(" up to %d", m.GetIndex())
 	case pb.MsgHeartbeat:
 		text += fmt.Sprintf(" commit %d", m.GetCommit())
+		if m.Index != nil {
+			text += fmt.Sprintf(" shown %d", m.GetIndex())
+		}
 	}
 	if m.GetReject() {
 		text += " refused"

@@ -206,8 +206,18 @@ func (r *Replica) send(m *pb.Message) {
 		r.clampCommit(m)
 	case pb.MsgHeartbeat:
 		r.clampCommit(m)
+		r.tell(m)
 	}
 	r.out = append(r.out, m)
+}
+
+// tell says in a heartbeat up to where this leader has published. The commit index of a heartbeat does not say it: it is never above what its
+// receiver has. The library does not look at the index of a heartbeat. Before an entry of its own term is committed a leader says nothing, because
+// its commit index may be older than what an earlier one has told.
+func (r *Replica) tell(m *pb.Message) {
+	if shown := min(r.state.Commit, r.clamp()); r.Leads() && r.newest == r.state.Term && shown >= r.began {
+		m.Index = &shown
+	}
 }
 
 // clampCommit holds back a commit index (R7).

@@ -55,15 +55,16 @@ type Groups struct {
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex
-	m      *cluster.Map // in force here; nil: none with replicas
-	taking bool         // TakePart was called
-	met    bool         // meet was started
+	m      *cluster.Map               // in force here; nil: none with replicas
+	taking bool                       // TakePart was called
+	met    bool                       // meet was started
+	caught map[consensus.GroupID]bool // of which the replica has caught up since the start (catchUp)
 	closed bool
 }
 
 // New makes the Groups of a node of a cluster. Nothing is opened.
 func New(env Env) *Groups {
-	g := &Groups{env: env, may: make(chan struct{})}
+	g := &Groups{env: env, may: make(chan struct{}), caught: make(map[consensus.GroupID]bool)}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	return g
 }
@@ -159,6 +160,7 @@ func (g *Groups) InForce(m *cluster.Map) error {
 	g.wg.Go(func() { g.add(m) })
 	g.wg.Go(g.homeward)
 	g.wg.Go(g.leaveFull)
+	g.wg.Go(func() { g.catchUp(m) })
 	g.begin()
 	return nil
 }

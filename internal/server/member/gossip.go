@@ -252,6 +252,10 @@ func (c *Member) look() {
 		return
 	}
 	c.shown.Store(&shownView{view: next})
+	if list := c.Outside(); len(list) > 0 && !c.outside {
+		c.outside = true
+		c.log.Error(base.LogAlways, OutsideText, "have_one", list)
+	}
 	if last != nil && !sameWay(last.view, next) {
 		c.node.Bump()
 	}

@@ -121,6 +121,27 @@ func (c *Member) inForce() {
 	c.node.Bump()
 }
 
+// Outside are the nodes that are there and have a shard map in force, by gossip, where this one has none and has promised none; nil: nothing of the
+// kind. Then this node was left out when the map was made, or it is in it and has lost its data directory; which of both only the map tells.
+func (c *Member) Outside() (list []string) {
+	if c == nil || c.members == nil {
+		return nil
+	}
+	if state, _ := c.MapState(); state != wire.MapNone { // cluster init has every node promise before any has it in force
+		return nil
+	}
+	for _, o := range c.members.View().Members {
+		if o.ID != c.id.Node && o.MapVersion > 0 && (o.State == cluster.Alive || o.State == cluster.Suspect) {
+			list = append(list, o.ID)
+		}
+	}
+	return list
+}
+
+// OutsideText says what Outside means to an operator.
+const OutsideText = "other nodes have a shard map, and this one has none: kvclient cluster init did not name it, or its data directory is not the one that it had then; " +
+	"in the second case start it with its old one, and stop no other node; kvclient cluster check says which it is"
+
 // MapState is what the node has of a map.
 func (c *Member) MapState() (wire.MapState, uint64) {
 	if m := c.book.Map(); m != nil {

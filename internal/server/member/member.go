@@ -127,6 +127,7 @@ type Member struct {
 
 	members *membership.Members // nil before gossip begins
 	wake    chan struct{}       // the region table has changed; room for one
+	outside bool                // look has told of Outside
 	keys    sync.Mutex          // held by the call that changes gossip keys
 }
 
@@ -223,7 +224,7 @@ func (c *Member) OpenBook(ctx context.Context, shards int) (err error) {
 	case promised != nil:
 		c.log.Warn(base.LogAlways, "a shard map is promised and not committed: run kvclient cluster init again with the same nodes; no key is served before", "map", promised.String())
 	default:
-		c.log.Warn(base.LogAlways, "this cluster has no shard map yet: run kvclient cluster init NODE...; no key is served before", "cluster", c.id.Cluster)
+		c.log.Warn(base.LogAlways, "this node has no shard map: if its cluster is new, run kvclient cluster init NODE...; no key is served before", "cluster", c.id.Cluster)
 	}
 	return ctx.Err()
 }

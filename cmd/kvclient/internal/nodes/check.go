@@ -1,6 +1,7 @@
 package nodes
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -34,6 +35,7 @@ const (
 func clusterCheckCmd(a *app.App) *cobra.Command {
 	var wait time.Duration
 	var compare bool
+	var settleFor time.Duration
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "say whether the cluster is as it should be",
@@ -49,14 +51,18 @@ group's log, beside all else, at most 128 MiB a second and half of a processor. 
 replica that has not come to it within --wait is a warning; one that differs is a
 failure, and -o json has the digests. --compare=false leaves that out.
 
+What mostly comes right by itself within seconds is looked at again before it is
+called a failure, for --settle at most: a group that elects its leader, and gossip that
+has not converged. If anything else has failed, it is not.
+
 Output and exit codes are those of doctor: 0 if nothing failed, else 1.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.WithClient(cmd.Context(), func(c *client.Client) error {
-				st, err := clusterStatus(cmd.Context(), a, c)
+				st, settled, err := settle(cmd.Context(), a, c, time.Now().Add(settleFor))
 				if err != nil {
 					return err
 				}
-				report := checkReport{Report: checkCluster(st)}
+				report := checkReport{Report: settled}
 				checkTables(cmd.Context(), st, report.Report)
 				if compare {
 					report.Groups = checker{report.Report}.compare(cmd.Context(), st, asking(st), wait)
@@ -77,6 +83,7 @@ Output and exit codes are those of doctor: 0 if nothing failed, else 1.`,
 		},
 	}
 	cmd.Flags().BoolVar(&compare, "compare", true, "compare the replicas of each group, which reads all that the nodes have on disk")
+	cmd.Flags().DurationVar(&settleFor, "settle", 10*time.Second, "how long what comes right by itself has for that, as an election")
 	cmd.Flags().DurationVar(&wait, "wait", time.Minute, "how long the replicas of a group have for their digests")
 	return cmd
 }
@@ -135,6 +142,35 @@ func checkCluster(st *statusReport) *doctor.Report {
 	k.versions(st)
 	k.conflicts(st)
 	return k.r
+}
+
+// settle looks at the cluster until nothing that passes by itself is called a failure any more, or until deadline.
+func settle(ctx context.Context, a *app.App, c *client.Client, deadline time.Time) (*statusReport, *doctor.Report, error) {
+	for {
+		st, err := clusterStatus(ctx, a, c)
+		if err != nil {
+			return nil, nil, err
+		}
+		r := checkCluster(st)
+		if !passing(r) || time.Now().After(deadline) {
+			return st, r, nil
+		}
+		select {
+		case <-ctx.Done():
+			return st, r, nil
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+// passing says whether something has failed, and all that has mostly comes right by itself.
+func passing(r *doctor.Report) bool {
+	for _, s := range r.Steps {
+		if s.Level == doctor.Fail && s.Code != codeViews && s.Code != doctor.CodeNoLeader && s.Code != doctor.CodeNoMajority {
+			return false
+		}
+	}
+	return r.Failed > 0
 }
 
 // ownsShards reports whether the map has shards for the node: then it must be there.
@@ -211,6 +247,11 @@ func (k checker) maps(st *statusReport) {
 					"stop it: a map cannot be changed yet. If it is to own shards and there are no keys yet: stop all nodes, give them empty data directories, and name it to kvclient cluster init, too",
 					"it is alive and has no shard map: cluster init was not told of it, or has left it out, so it owns no shard, for good")
 			}
+			continue
+		}
+		if m.State == "none" {
+			k.bad(doctor.Fail, "map of", n.ID, codeMapDiffers, "start it with its old data directory; until then stop no other node. With replicas the others go on without it, and one that is lost for good cannot be replaced yet",
+				"the map names it, and it has none: its data directory is not the one that it had when the map was made")
 			continue
 		}
 		// A map that was only promised is not in force: the node serves no client by it.

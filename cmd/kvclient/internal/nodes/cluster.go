@@ -106,7 +106,7 @@ that the cluster shall ever have, and no more, because many writes to one group 
 less than a few to each of many.
 
 A node that does not listen yet, or that gossip has not told of, is waited for
-(--wait).`,
+(--wait), and so are the leaders of the groups, for as long again.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			nodes, err := parseWeights(args)
@@ -124,6 +124,9 @@ A node that does not listen yet, or that gossip has not told of, is waited for
 				return err
 			}
 			info, err := initWaiting(cmd.Context(), c, nodes, o, deadline)
+			if err == nil && info.Groups > 0 {
+				err = awaitGroups(cmd.Context(), a, c, time.Now().Add(wait))
+			}
 			if closeErr := c.Close(); err == nil {
 				err = closeErr
 			}
@@ -205,6 +208,30 @@ func initWaiting(ctx context.Context, c *client.Client, nodes []admin.NodeWeight
 		select {
 		case <-ctx.Done():
 			return info, err // the missing node, not that the user gave up
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// awaitGroups returns when each group has a leader, and every node that tells of its replicas has them at work; or at deadline, which is no failure
+// of init: the map is in force, and a note says what is missing. Until then whoever looks at the cluster would find groups that nobody leads.
+func awaitGroups(ctx context.Context, a *app.App, c *client.Client, deadline time.Time) error {
+	for {
+		st, err := clusterStatus(ctx, a, c)
+		if err != nil {
+			return err
+		}
+		idle := st.idle()
+		if len(idle) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			_, err := fmt.Fprintf(a.Stderr, "kvclient: of %d groups %d are not at work yet, and their keys wait: kvclient cluster check says why\n", len(st.Groups), len(idle))
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

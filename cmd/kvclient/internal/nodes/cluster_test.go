@@ -72,6 +72,7 @@ func TestClusterCheck(t *testing.T) {
 		}, "conflict"},
 		{"another map", func(st *statusReport) { st.Nodes[1].Status.Map.Digest = "00000000000000bb" }, "map-differs"},
 		{"a map only promised", func(st *statusReport) { st.Nodes[0].Status.Map.State = "prepared" }, "map-differs"},
+		{"a node without its data directory", func(st *statusReport) { st.Nodes[1].Status.Map = wire.MapStatus{State: "none"} }, "map-differs"},
 		{"a node that cluster init did not name", func(st *statusReport) {
 			st.Nodes[1].Weight, st.Nodes[1].Shards, st.Nodes[1].Status.Map, st.Nodes[1].Status.Shards = 0, 0, wire.MapStatus{State: "none"}, wire.ShardStatus{}
 			st.Map.Owners = []string{"kv1", "kv1", "kv1", "kv1"}
@@ -96,6 +97,35 @@ func TestClusterCheck(t *testing.T) {
 		}
 		if strings.Join(codes, " ") != c.codes || r.Good != (r.Failed == 0) {
 			t.Errorf("%s: %v, want %s\n%s", c.name, codes, c.codes, r.Text())
+		}
+	}
+}
+
+// TestPassing: what cluster check looks at again before it calls it a failure.
+func TestPassing(t *testing.T) {
+	fail := func(codes ...string) *doctor.Report {
+		r := &doctor.Report{Good: true}
+		k := checker{r}
+		k.ok("node", "a", "fine")
+		k.bad(doctor.Warn, "node", "a", codeOpinion, "", "strange")
+		for _, c := range codes {
+			k.bad(doctor.Fail, "x", "", c, "", "bad")
+		}
+		return r
+	}
+	for name, c := range map[string]struct {
+		r    *doctor.Report
+		want bool
+	}{
+		"well":                  {fail(), false},
+		"an election":           {fail(doctor.CodeNoLeader), true},
+		"a restart":             {fail(doctor.CodeNoMajority, doctor.CodeNoLeader, codeViews), true},
+		"a node is away":        {fail(codeUnreached, doctor.CodeNoLeader), false},
+		"two are the same node": {fail(codeConflict), false},
+		"no map":                {fail(codeNoMap), false},
+	} {
+		if got := passing(c.r); got != c.want {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

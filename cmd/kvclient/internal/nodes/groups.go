@@ -43,6 +43,18 @@ func (r *statusReport) leaderless() map[uint32]bool {
 	return list
 }
 
+// idle are the groups that are not at work yet: nobody leads them, or a node that tells of its replica has it not started.
+func (r *statusReport) idle() (list []uint32) {
+	leaderless := r.leaderless()
+	for i := range r.Groups {
+		g := &r.Groups[i]
+		if leaderless[g.ID] || slices.ContainsFunc(g.Replicas, func(p admin.Replica) bool { return p.State == "waits" }) {
+			list = append(list, g.ID)
+		}
+	}
+	return list
+}
+
 // groupsText is the groups for people; "": there are none. What comes from nodes is made harmless.
 func (r *statusReport) groupsText() string {
 	if len(r.Groups) == 0 {

@@ -80,6 +80,27 @@ func TestGroupsText(t *testing.T) {
 	}
 }
 
+// TestIdle: which groups cluster init waits for.
+func TestIdle(t *testing.T) {
+	lead, follow := saidBy("a", said(1, "leads", "a", 5, 9, 9, 9, 9)), saidBy("b", said(2, "follows", "a", 5, 9))
+	for name, c := range map[string]struct {
+		nodes []nodeReport
+		want  bool
+	}{
+		"at work":               {[]nodeReport{lead, follow, saidBy("c", said(3, "follows", "a", 5, 9))}, false},
+		"a node is away":        {[]nodeReport{lead, follow, {ID: "c"}}, false},
+		"one was stopped":       {[]nodeReport{lead, follow, saidBy("c", said(3, "stopped", "", 5, 9))}, false},
+		"one is not started":    {[]nodeReport{lead, follow, saidBy("c", said(3, "waits", "", 0, 0))}, true},
+		"nobody leads":          {[]nodeReport{saidBy("a", said(1, "follows", "", 5, 9)), saidBy("b", said(2, "follows", "", 5, 9)), {ID: "c"}}, true},
+		"nobody has it started": {[]nodeReport{saidBy("a", said(1, "waits", "", 0, 0)), saidBy("b", said(2, "waits", "", 0, 0)), saidBy("c", said(3, "waits", "", 0, 0))}, true},
+		"no right to ask":       {[]nodeReport{{ID: "a", Reached: true}, {ID: "b", Reached: true}, {ID: "c", Reached: true}}, false},
+	} {
+		if got := showing(founders(), c.nodes...).idle(); len(got) > 0 != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 // TestGroupNames: scripts read these names and values, so none of them may go.
 func TestGroupNames(t *testing.T) {
 	r := showing(founders(), saidBy("a", said(1, "leads", "a", 5, 9, 9, 7, 9)), saidBy("b", said(2, "follows", "a", 5, 7)))
