@@ -61,14 +61,10 @@ func Bounded(ctx context.Context, f *route.Router, op string, key []byte, w *Que
 	if led.IsNone() {
 		return Get(ctx, f, op, key, w)
 	}
-	p, err := f.Owner(key)
-	if err != nil {
-		return Get(ctx, f, op, key, w)
-	}
 	from := len(w.Dst)
 	since := led.Fresh().Now() - int64(d)
 	for range boundedTries {
-		seen := lookedSince(ctx, f, led, key, since, d)
+		seen := lookedSince(ctx, led, since, d)
 		if seen == nil {
 			break
 		}
@@ -81,7 +77,7 @@ func Bounded(ctx context.Context, f *route.Router, op string, key []byte, w *Que
 			break
 		}
 	}
-	p.Counts().FallbackBound.Add(1)
+	led.Leader().Counts().FallbackBound.Add(1)
 	return Get(ctx, f, op, key, w)
 }
 
@@ -116,7 +112,7 @@ func getBounded(ctx context.Context, led route.Led, seen *route.Seen, op string,
 
 // lookedSince is what is known of a replica since a time on the lease clock; nil: nothing, and it cannot be learned now. What gets old is
 // renewed beside the calls.
-func lookedSince(ctx context.Context, f *route.Router, led route.Led, key []byte, since int64, d time.Duration) *route.Seen {
+func lookedSince(ctx context.Context, led route.Led, since int64, d time.Duration) *route.Seen {
 	fresh := led.Fresh()
 	if seen := fresh.Since(since); seen != nil {
 		switch {
@@ -126,7 +122,7 @@ func lookedSince(ctx context.Context, f *route.Router, led route.Led, key []byte
 		default:
 			seen.Peer.Go(func(ctx context.Context) { // the peer ends it when it is closed
 				defer fresh.End()
-				look(ctx, f, led, key)
+				look(ctx, led)
 			})
 		}
 		return seen
@@ -140,7 +136,7 @@ func lookedSince(ctx context.Context, f *route.Router, led route.Led, key []byte
 		return seen
 	}
 	if !rests(fresh) {
-		look(ctx, f, led, key)
+		look(ctx, led)
 	}
 	return fresh.Since(since)
 }
@@ -152,7 +148,7 @@ func rests(fresh *route.Fresh) bool {
 
 // look looks at the leader and at a replica, and notes what it finds. It begins with the replica that this client has come upon, so that clients
 // spread over all of them; the next one is read while there is no session with that, and for good if it is slow or behind. The caller has begun it.
-func look(ctx context.Context, f *route.Router, led route.Led, key []byte) {
+func look(ctx context.Context, led route.Led) {
 	fresh := led.Fresh()
 	ctx, cancel := context.WithTimeout(ctx, lookPatience)
 	defer cancel()
@@ -188,7 +184,7 @@ func look(ctx context.Context, f *route.Router, led route.Led, key []byte) {
 			fresh.Leave(nil) // before the time (R28)
 		}
 		at := fresh.Now()
-		index := published(ctx, f, led, key)
+		index := published(ctx, led)
 		if index == 0 {
 			return
 		}
@@ -208,19 +204,21 @@ func look(ctx context.Context, f *route.Router, led route.Led, key []byte) {
 }
 
 // published is an index up to which the group was published, so that all that was acknowledged before the call is; 0: it was not learned.
-func published(ctx context.Context, f *route.Router, led route.Led, key []byte) uint64 {
-	c, err := f.Owner(key)
-	if err != nil {
+func published(ctx context.Context, led route.Led) uint64 {
+	c := led.Leader()
+	s := c.Current()
+	if s == nil || s.IsDown() {
+		c.Replica.Seek()
 		return 0
 	}
-	s := c.Current()
-	if s == nil || s.IsDown() || s.Lease.IsLapsed() {
+	s.Lease.Use()
+	if s.Lease.IsLapsed() {
+		s.Owner.Wake() // looks are being made again: renew
 		return 0
 	}
 	p := c.Clock.Unlimited(ctx)
 	stripe := int(nextStripe.Add(1) % base.Stripes)
 	w := words{of: led}
-	s.Lease.Use()
 	grant := s.Lease.Grant() // before the READs (R17)
 	if !w.begin(s, stripe) {
 		return 0
@@ -228,7 +226,7 @@ func published(ctx context.Context, f *route.Router, led route.Led, key []byte) 
 	defer w.end()
 	told := w.told
 	b := s.NewReads(s.View())
-	_, err = b.Add(told.Cell, layout.CellRead)
+	_, err := b.Add(told.Cell, layout.CellRead)
 	if err == nil {
 		_, err = b.Add(layout.CellPublished(told.Cell), layout.PublishedRead)
 	}

@@ -33,8 +33,10 @@ func (r *wordsRig) fresh() *route.Fresh { return route.LedOf(r.rt, []byte(wordsK
 
 // bounded is get with a bound.
 func (r *wordsRig) bounded(d time.Duration) string {
-	w := &Query{N: -1}
-	if err := Bounded(r.t.Context(), r.rt, "get", []byte(wordsKey), w, d); err != nil {
+	w, key := &Query{N: -1}, []byte(wordsKey)
+	err := Bounded(r.t.Context(), r.rt, "get", key, w, d)
+	clear(key) // it is the caller's again, whatever goes on beside
+	if err != nil {
 		return err.Error()
 	}
 	return string(w.Dst)

@@ -314,6 +314,9 @@ func (l Led) IsNone() bool { return l.g == nil }
 // Group is the group's id.
 func (l Led) Group() uint32 { return l.g.id }
 
+// Leader is the peer of the node that is believed to lead, started.
+func (l Led) Leader() *peer.Peer { return l.g.leads() }
+
 // Len is how many replicas the map has.
 func (l Led) Len() int { return len(l.g.nodes) }
 
