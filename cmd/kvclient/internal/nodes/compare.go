@@ -100,7 +100,7 @@ func (k checker) compare(ctx context.Context, st *statusReport, ask asker, wait 
 // compareGroups compares the replicas of each group in turn. wait is how long replicas have for the digest of a group.
 func compareGroups(ctx context.Context, groups []admin.Group, ask asker, wait time.Duration) (all []comparison) {
 	for i := range groups {
-		var c comparison
+		c := comparison{Group: groups[i].ID, Replicas: []comparedOf{}, Why: "the command ended before"}
 		// A replica that has got another's state, or has begun, behind the entry does not know of it.
 		for try := 0; try < checkings && ctx.Err() == nil; try++ {
 			c = compareGroup(ctx, &groups[i], ask, wait)

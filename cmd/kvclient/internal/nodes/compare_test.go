@@ -160,10 +160,19 @@ func TestCompareEnds(t *testing.T) {
 	f := &fakeGroup{nodes: map[string]*fakeReplica{"a": {leads: true}, "b": {why: "bad\x1b[2J\nnews"}, "c": {states: repeated(wire.CheckReads, 1<<20)}}}
 	g := founders()[0]
 	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(50*time.Millisecond, cancel)
-	all := compareGroups(ctx, []admin.Group{g, g, g}, f.ask, time.Hour)
-	if len(all) != 3 {
-		t.Errorf("%d comparisons", len(all))
+	defer cancel()
+	rounds := 0
+	ask := func(ctx context.Context, node string, q wire.CheckQuestion) (wire.GroupCheck, error) {
+		if node == "c" && q.Index != 0 {
+			if rounds++; rounds == 2 { // all have been asked once
+				cancel()
+			}
+		}
+		return f.ask(ctx, node, q)
+	}
+	all := compareGroups(ctx, []admin.Group{g, g, g}, ask, time.Hour)
+	if len(all) != 3 || all[2].Group != g.ID || all[2].Why != "the command ended before" {
+		t.Errorf("%d comparisons: %+v", len(all), all)
 	}
 	r := &doctor.Report{}
 	(checker{r}).compared(&all[0])
