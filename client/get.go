@@ -36,7 +36,11 @@ func (c *Client) read(ctx context.Context, op string, key []byte, w *read.Query,
 		}
 	}
 	if bound > 0 {
-		return c.answered(ctx, op, key, w, read.Bounded(ctx, c.rt(), op, key, w, bound))
+		err := read.Bounded(ctx, c.rt(), op, key, w, bound)
+		if w.Head != nil { // its parts are got without a bound
+			defer read.Showed(c.rt(), key)
+		}
+		return c.answered(ctx, op, key, w, err)
 	}
 	return c.get(ctx, op, key, w)
 }

@@ -27,7 +27,8 @@ import (
 //	R27  the READ of the item is posted when the replica's own word has shown n, in the same life of its process
 //	R28  a client goes over to another replica by a look that began when it had done with the one before: what it has seen there had been published by
 //	     the leader then, so n is not below it. Until that look is over it READs the items of neither, and a get that was under way at the former one is made
-//	     again. So bounded gets of a client do not go back behind each other
+//	     again. A get that is made without a bound after all shows what the leader has, so the next one waits for a look that begins
+//	     when it has ended. So gets with a bound of a client do not go back behind each other
 //
 // What cannot be got so is got as without a bound: the words fit at no leader, say, because it has fallen, and the last look is older than d.
 
@@ -51,7 +52,7 @@ var errAsk = errors.New("client: no answer by READs of this replica")
 
 // Bounded answers one key as it was at some time since d before the call, or as Get does. It fails as Get does.
 func Bounded(ctx context.Context, f *route.Router, op string, key []byte, w *Query, d time.Duration) error {
-	if d < leastBound {
+	if d == 0 {
 		return Get(ctx, f, op, key, w)
 	}
 	if err := base.CheckKey(key); err != nil {
@@ -64,6 +65,9 @@ func Bounded(ctx context.Context, f *route.Router, op string, key []byte, w *Que
 	from := len(w.Dst)
 	since := led.Fresh().Now() - int64(d)
 	for range boundedTries {
+		if d < leastBound {
+			break
+		}
 		seen := lookedSince(ctx, led, since, d)
 		if seen == nil {
 			break
@@ -78,7 +82,15 @@ func Bounded(ctx context.Context, f *route.Router, op string, key []byte, w *Que
 		}
 	}
 	led.Leader().Counts().FallbackBound.Add(1)
+	defer Showed(f, key)
 	return Get(ctx, f, op, key, w)
+}
+
+// Showed notes that a call which may be as old as its bound has shown key as its leader has it (R28).
+func Showed(f *route.Router, key []byte) {
+	if led := route.LedOf(f, key); !led.IsNone() {
+		led.Fresh().Showed()
+	}
 }
 
 // errChanged: the client reads another replica by now.

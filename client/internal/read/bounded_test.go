@@ -213,6 +213,43 @@ func TestBoundedDoesNotGoBack(t *testing.T) {
 	})
 }
 
+// TestBoundedBehindOneWithout: a get that is made without a bound shows what the leader has, and no get with a bound that begins behind it shows what a
+// replica had before (R28).
+func TestBoundedBehindOneWithout(t *testing.T) {
+	for name, d := range map[string]time.Duration{"the replica has no answer": time.Second, "the bound is too small": time.Microsecond} {
+		t.Run(name, func(t *testing.T) {
+			inBounds(t, func(t *testing.T, r *wordsRig) {
+				if got := r.bounded(time.Second); got != "a" {
+					t.Fatalf("%q", got)
+				}
+				if d > time.Millisecond {
+					r.storeExpired(r.at[0])
+					r.storeExpired(r.at[1])
+					p, _ := r.rt.Peer(r.at[1].ID)
+					p.Current().Time.Pong(1<<40, p.Current().Now()) // the server's time
+				}
+				r.at[0].SetPublished(r.group, 8) // what the leader shows next
+				r.clock.Advance(time.Millisecond)
+				w := &Query{N: -1}
+				if err := Bounded(t.Context(), r.rt, "get", []byte("e"), w, d); err != nil && !errors.Is(err, base.ErrNotFound) {
+					t.Fatal(err)
+				}
+				r.clock.Advance(time.Millisecond)
+				if got := r.bounded(time.Second); got == "a" { // it is at entry 7
+					t.Errorf("a replica that is behind is read: %s", r.seen())
+				}
+				r.at[1].SetPublished(r.group, 8)
+				r.fresh().Leave(nil)
+				r.fresh().Node = r.at[1].ID
+				r.clock.Advance(time.Second)
+				if got := r.bounded(time.Second); got != "a" {
+					t.Errorf("%q by %s", got, r.seen())
+				}
+			})
+		})
+	}
+}
+
 // TestBoundedExpires: that a replicated key has expired is said by the leader alone (R9).
 func TestBoundedExpires(t *testing.T) {
 	inBounds(t, func(t *testing.T, r *wordsRig) {

@@ -28,6 +28,7 @@ type Fresh struct {
 	Looks  atomic.Uint64 // that were begun
 	turn   chan struct{} // capacity 1: held by the call that learns
 	seen   atomic.Pointer[Seen]
+	least  atomic.Int64                    // of Seen.At: when a get without a bound ended that was made for one with a bound
 	reads  atomic.Pointer[session.Session] // that gets READ; nil: none, until the next Found
 }
 
@@ -39,10 +40,19 @@ func newFresh(nodes []string, now func() int64) *Fresh {
 // Since is what is known of the replica that is read, if it is not older than a time on the lease clock; else nil.
 func (f *Fresh) Since(at int64) *Seen {
 	s := f.seen.Load()
-	if s == nil || s.At < at || s.Session.IsDown() || !f.Reads(s.Session) {
+	if s == nil || s.At < max(at, f.least.Load()) || s.Session.IsDown() || !f.Reads(s.Session) {
 		return nil
 	}
 	return s
+}
+
+// Showed notes that a call has shown now what its leader has, so that what was learned before says too little: a get at a replica could show less.
+func (f *Fresh) Showed() {
+	for now := f.Now(); ; {
+		if old := f.least.Load(); now <= old || f.least.CompareAndSwap(old, now) {
+			return
+		}
+	}
 }
 
 // Seen is what was found last; nil: nothing yet.
