@@ -396,7 +396,9 @@ func TestGroupKeysInTheLog(t *testing.T) {
 }
 
 // TestGroupWaitsForReaders: behind a kill a replica takes no part before no reader believes the last life's memory (R18).
-func TestGroupWaitsForReaders(t *testing.T) {
+func TestGroupWaitsForReaders(t *testing.T) { virtual(groupWaitsForReaders)(t) }
+
+func groupWaitsForReaders(t *testing.T) {
 	disk := memFS()
 	n := openWith(t, alone(disk), aGroup(7, 0))
 	n.leads(0)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -100,6 +101,12 @@ func testConfig(fs vfs.FS) Config {
 		CacheBytes: 1 << 20, LogBytes: logBytes, groupEntry: 192 << 10,
 		bytesFrom: 2500, // as many tests as there are write and read tables of values
 	}
+}
+
+// virtual is a test whose time is virtual: it goes on when every goroutine waits,
+// so what a slow machine takes counts for nothing.
+func virtual(test func(*testing.T)) func(*testing.T) {
+	return func(t *testing.T) { synctest.Test(t, test) }
 }
 
 // A node is a store under test with a clock for its beats.

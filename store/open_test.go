@@ -291,7 +291,8 @@ func (w *writesOnly) MaybeError(op errorfs.Op) error {
 
 // TestPredecessorWait: after a crash no write is acknowledged or seen before
 // the old leases are over; after a clean stop, or told that the old memory is
-// gone, at once. Reads do not wait.
+// gone, at once. Reads do not wait. Time is virtual: a slow machine is not taken
+// for a wait.
 func TestPredecessorWait(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -303,7 +304,7 @@ func TestPredecessorWait(t *testing.T) {
 		{"clean stop", true, false, false},
 		{"memory gone", false, true, false},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
+		t.Run(tc.name, virtual(func(t *testing.T) {
 			fsys := crashfs.New()
 			c := testConfig(fsys)
 			n := open(t, c)
@@ -315,12 +316,7 @@ func TestPredecessorWait(t *testing.T) {
 			}
 			c = testConfig(fsys.CrashClone(vfs.CrashCloneCfg{}))
 			c.PredecessorGone = tc.gone
-			// Long where there must be no wait, so that a slow machine is not
-			// taken for one.
 			c.Lease, c.BeatInterval = time.Minute, 10*time.Millisecond
-			if tc.waits {
-				c.Lease = 200 * time.Millisecond
-			}
 			before := time.Now()
 			n = open(t, c)
 			acked := make(chan time.Time, 1)
@@ -341,6 +337,6 @@ func TestPredecessorWait(t *testing.T) {
 				t.Errorf("acknowledged after %v", waited)
 			}
 			n.want(0, "key", "new")
-		})
+		}))
 	}
 }

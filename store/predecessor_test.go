@@ -11,7 +11,9 @@ import (
 
 // TestCleanMarkIsSpent: a mark of a clean stop says nothing of the incarnation
 // that found it: when that one is killed, its successor has to wait.
-func TestCleanMarkIsSpent(t *testing.T) {
+func TestCleanMarkIsSpent(t *testing.T) { virtual(cleanMarkIsSpent)(t) }
+
+func cleanMarkIsSpent(t *testing.T) {
 	fsys := crashfs.New()
 	n := open(t, testConfig(fsys))
 	n.put(0, "key", "first life")
@@ -33,7 +35,9 @@ func TestCleanMarkIsSpent(t *testing.T) {
 // TestCleanStopOutlastsPredecessor: one incarnation is killed, the next is
 // stopped at once, and leaves its mark. The third does not wait, so the second
 // must have: until the leases of the first were over.
-func TestCleanStopOutlastsPredecessor(t *testing.T) {
+func TestCleanStopOutlastsPredecessor(t *testing.T) { virtual(cleanStopOutlastsPredecessor)(t) }
+
+func cleanStopOutlastsPredecessor(t *testing.T) {
 	fsys := crashfs.New()
 	n := open(t, testConfig(fsys))
 	n.put(0, "key", "first life")

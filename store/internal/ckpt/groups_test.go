@@ -353,7 +353,7 @@ func TestRoundsStayAtACheck(t *testing.T) {
 	}
 	select {
 	case err := <-ended:
-		t.Errorf("Now says that the base has all: %v", err)
+		t.Fatalf("Now says that the base has all: %v", err)
 	default:
 	}
 	g.most.Store(0)
