@@ -39,6 +39,7 @@ type Config struct {
 	Cache   string        // where images are kept; .cache/lab of the repository if empty
 	Log     string        // file for the console; none if empty (its end is part of errors anyway)
 	Timeout time.Duration // for booting; 2 minutes if zero, 5 with Count
+	Silence time.Duration // a guest that prints nothing for this long while it boots is started anew; a quarter of Timeout if zero
 	// Count makes the guest's clocks count its instructions: each takes 1 ns, in
 	// whichever program, in the kernel too, however busy the host is. Such a guest
 	// has one processor and no peers. When the processor has nothing to do, the clocks
@@ -94,6 +95,9 @@ func (c Config) filled() (Config, error) {
 		if c.Count {
 			c.Timeout = countedBootTime
 		}
+	}
+	if c.Silence == 0 {
+		c.Silence = c.Timeout / 4
 	}
 	if c.Progress == nil {
 		c.Progress = func(string) {}

@@ -32,10 +32,9 @@ type Guest struct {
 	monitor *qmp.Monitor
 	agent   *agent.Client
 	console tail
-	ready   chan struct{} // closed when the guest has said so
-	failed  chan string   // the reason, when the guest says that it has failed
-	tempDir string        // to be removed with the guest, or empty
-	cable   *net.UDPConn  // the other end of a cable that ends nowhere, or nil
+	boots   *booting
+	tempDir string       // to be removed with the guest, or empty
+	cable   *net.UDPConn // the other end of a cable that ends nowhere, or nil
 	log     *os.File
 
 	closing  sync.Once
@@ -44,6 +43,10 @@ type Guest struct {
 
 // ErrBoot is in the chain of every error of Boot that a guest itself caused.
 var ErrBoot = errors.New("the guest did not boot")
+
+// errSilent: a machine of two processors that printed nothing for two minutes was
+// seen on a busy host, once in some hundred boots; why, is not known.
+var errSilent = errors.New("the guest has printed nothing")
 
 // Boot starts a guest and waits until its RDMA device is ACTIVE and programs
 // can be started in it. When ctx ends later, the guest goes on; Close ends it,
@@ -60,7 +63,7 @@ func Boot(ctx context.Context, c Config) (*Guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Guest{config: c, ready: make(chan struct{}), failed: make(chan string, 1), Addr: fmt.Sprintf("10.77.0.%d", c.Number)}
+	g := &Guest{config: c, Addr: fmt.Sprintf("10.77.0.%d", c.Number)}
 	if g.config.Link == nil {
 		if g.config.Link, g.cable, err = ether.Cable(); err != nil {
 			return nil, err
@@ -77,7 +80,22 @@ func Boot(ctx context.Context, c Config) (*Guest, error) {
 		return nil, err
 	}
 	g.config.Dir = g.Dir
-	if err := g.boot(ctx, img); err != nil {
+	if c.Log != "" {
+		if g.log, err = os.Create(c.Log); err != nil {
+			return nil, errors.Join(err, g.Close())
+		}
+	}
+	for {
+		if err = g.boot(ctx, img); !errors.Is(err, errSilent) || ctx.Err() != nil {
+			break
+		}
+		if err = g.machine.kill(); err != nil {
+			break
+		}
+		<-g.boots.ended
+		c.Progress(fmt.Sprintf("%s: nothing was printed for %v; it is started anew", c.Name, c.Silence))
+	}
+	if err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
 	c.Progress(fmt.Sprintf("%s: up after %.1f s", c.Name, time.Since(from).Seconds()))
@@ -88,38 +106,102 @@ func Boot(ctx context.Context, c Config) (*Guest, error) {
 func (g *Guest) boot(ctx context.Context, img image.Image) (err error) {
 	c := g.config
 	c.Progress(fmt.Sprintf("%s: booting Linux %s, %d CPUs, %d MiB", c.Name, img.Release, c.CPUs, c.Memory))
-	if c.Log != "" {
-		if g.log, err = os.Create(c.Log); err != nil {
-			return err
-		}
-	}
 	if g.machine, err = start(c, img); err != nil {
 		return err
 	}
-	go g.readConsole()
+	b := &booting{ready: make(chan struct{}), failed: make(chan string, 1), heard: make(chan struct{}, 1), ended: make(chan struct{})}
+	g.boots = b
+	go g.readConsole(g.machine.console, b)
 	if g.monitor, err = qmp.New(g.machine.monitor); err != nil {
 		// An option that QEMU does not know ends it with a message.
 		return fmt.Errorf("%w: %w\n%s", ErrBoot, err, g.machine.stderr.lines(20))
 	}
-	select {
-	case <-g.ready:
-	case what := <-g.failed:
-		return fmt.Errorf("%w: %s\n%s", ErrBoot, what, g.tail())
-	case <-g.machine.ended:
-		return fmt.Errorf("%w: the machine ended (%v)\n%s", ErrBoot, g.machine.err, g.tail())
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w\n%s", ErrBoot, ctx.Err(), g.tail())
-	}
-	select {
-	case what := <-g.failed: // before it said that it is ready
-		return fmt.Errorf("%w: %s\n%s", ErrBoot, what, g.tail())
-	default:
+	if err := g.await(ctx, b); err != nil {
+		return err
 	}
 	g.agent = agent.NewClient(g.machine.serial)
 	if code, err := g.agent.Run(ctx, agent.Cmd{Args: []string{"/bin/true"}}, nil, nil); err != nil || code != 0 {
 		return fmt.Errorf("%w: its agent does not answer: code %d, %v\n%s", ErrBoot, code, err, g.tail())
 	}
 	return nil
+}
+
+// booting is what the console of a machine says while it boots.
+type booting struct {
+	ready  chan struct{} // closed when the guest has said so
+	failed chan string   // the reason, when the guest says that it has failed
+	heard  chan struct{} // a word for lines that came
+	ended  chan struct{} // closed when the console is read no more
+}
+
+// hear notes that a line came.
+func (b *booting) hear() {
+	select {
+	case b.heard <- struct{}{}:
+	default:
+	}
+}
+
+// fail notes why the guest is of no use; the first reason counts.
+func (b *booting) fail(why string) {
+	select {
+	case b.failed <- why:
+	default:
+	}
+}
+
+// await waits until a guest has said that it is ready.
+func (g *Guest) await(ctx context.Context, b *booting) error {
+	silence := time.NewTimer(g.config.Silence)
+	defer silence.Stop()
+	for {
+		select {
+		case <-b.heard:
+			silence.Reset(g.config.Silence)
+			continue
+		case <-b.ready:
+		case what := <-b.failed:
+			return fmt.Errorf("%w: %s\n%s", ErrBoot, what, g.tail())
+		case <-g.machine.ended:
+			return fmt.Errorf("%w: the machine ended (%v)\n%s", ErrBoot, g.machine.err, g.tail())
+		case <-silence.C:
+			g.keep("lab: nothing was printed for " + g.config.Silence.String() + "; " + g.stands())
+			return fmt.Errorf("%w: %w", ErrBoot, errSilent)
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w\n%s%s", ErrBoot, ctx.Err(), g.stands(), g.tail())
+		}
+		select {
+		case what := <-b.failed: // before it said that it is ready
+			return fmt.Errorf("%w: %s\n%s", ErrBoot, what, g.tail())
+		default:
+			return nil
+		}
+	}
+}
+
+// keep keeps lines of the console, or about it.
+func (g *Guest) keep(lines string) {
+	_, _ = g.console.Write([]byte(lines))
+	if g.log != nil {
+		_, _ = g.log.WriteString(lines) // a full disk shall not stop the guest
+	}
+}
+
+// stands is where the processors of a guest that does not boot are: addresses
+// for the kernel's System.map (its kernel is not moved, "nokaslr"). A guest that
+// has said nothing yet has nothing else to go by.
+func (g *Guest) stands() string {
+	registers, err := g.monitor.Human("info registers -a")
+	if err != nil {
+		return fmt.Sprintf("no answer of QEMU: %v\n", err)
+	}
+	var s strings.Builder
+	for line := range strings.Lines(registers) {
+		if strings.HasPrefix(line, "RIP=") || strings.HasPrefix(line, "RSP=") || strings.HasPrefix(line, "CPU#") {
+			s.WriteString(line)
+		}
+	}
+	return "its processors stand at:\n" + strings.ReplaceAll(s.String(), "\r", "")
 }
 
 // tail is the end of everything that may say why.
@@ -132,24 +214,23 @@ func (g *Guest) tail() string {
 }
 
 // readConsole keeps the end of the console and looks for lines of init.sh.
-func (g *Guest) readConsole() {
-	r := bufio.NewReaderSize(g.machine.console, 4096)
+func (g *Guest) readConsole(console io.Reader, b *booting) {
+	defer close(b.ended)
+	r := bufio.NewReaderSize(console, 4096)
 	var clock clockCheck
 	for {
 		line, err := r.ReadString('\n')
-		_, _ = g.console.Write([]byte(line))
-		if g.log != nil {
-			_, _ = g.log.WriteString(line) // a full disk shall not stop the guest
-		}
+		g.keep(line)
+		b.hear()
 		if word, ok := strings.CutPrefix(strings.TrimSpace(line), "lab: "); ok {
 			if word == "ready" {
-				close(g.ready)
+				close(b.ready)
 			} else if what, ok := strings.CutPrefix(word, "FAILED: "); ok {
-				g.fail(what)
+				b.fail(what)
 			} else if seconds, ok := strings.CutPrefix(word, "clock "); ok {
 				// The clock of a guest that counts is not the host's.
 				if err := clock.line(seconds, time.Now()); err != nil && !g.config.Count {
-					g.fail(err.Error())
+					b.fail(err.Error())
 				}
 			} else {
 				g.config.Progress(g.config.Name + ": " + word)
@@ -158,14 +239,6 @@ func (g *Guest) readConsole() {
 		if err != nil {
 			return
 		}
-	}
-}
-
-// fail notes why the guest is of no use; the first reason counts.
-func (g *Guest) fail(why string) {
-	select {
-	case g.failed <- why:
-	default:
 	}
 }
 

@@ -23,6 +23,7 @@ fail() {
 	poweroff -f
 }
 
+/bin/busybox dmesg -n 4 # the kernel tells of errors from now on; the console is for lines of this script
 /bin/busybox --install -s /bin 2>/dev/null # all that are not there yet
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys

@@ -40,7 +40,8 @@ type machine struct {
 func (c Config) arguments(img image.Image, serial, monitor, console, link int) []string {
 	number := strconv.Itoa
 	words := []string{
-		"console=ttyS0", "quiet", "panic=-1", "mitigations=off", "nokaslr",
+		// The kernel prints what it does until init.sh runs: that it goes on.
+		"console=ttyS0", "panic=-1", "mitigations=off", "nokaslr",
 		// On a busy host the emulated timer may not tick within the moment that the
 		// kernel gives it at its start, and the kernel would panic.
 		"no_timer_check",

@@ -45,7 +45,8 @@ func New(conn net.Conn) (*Monitor, error) {
 	if greeting.QMP == nil {
 		return nil, errors.New("qmp: no greeting")
 	}
-	return m, m.doLocked("qmp_capabilities", nil)
+	_, err := m.doLocked("qmp_capabilities", nil)
+	return m, err
 }
 
 // Close ends the connection; QEMU goes on.
@@ -53,29 +54,48 @@ func (m *Monitor) Close() error { return m.conn.Close() }
 
 // Do runs a command and waits until QEMU has done it.
 func (m *Monitor) Do(command string, args map[string]any) error {
+	_, err := m.do(command, args)
+	return err
+}
+
+// Human runs a command of QEMU's monitor for people, as "info registers -a",
+// and returns what it prints.
+func (m *Monitor) Human(line string) (string, error) {
+	answer, err := m.do("human-monitor-command", map[string]any{"command-line": line})
+	if err != nil {
+		return "", err
+	}
+	var text string
+	if err := json.Unmarshal(answer, &text); err != nil {
+		return "", fmt.Errorf("qmp: %s: %w", line, err)
+	}
+	return text, nil
+}
+
+func (m *Monitor) do(command string, args map[string]any) (json.RawMessage, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.err != nil {
-		return m.err
+		return nil, m.err
 	}
 	if err := m.conn.SetDeadline(time.Now().Add(Timeout)); err != nil {
-		return err
+		return nil, err
 	}
 	return m.doLocked(command, args)
 }
 
-func (m *Monitor) doLocked(command string, args map[string]any) error {
+func (m *Monitor) doLocked(command string, args map[string]any) (json.RawMessage, error) {
 	msg := map[string]any{"execute": command}
 	if args != nil {
 		msg["arguments"] = args
 	}
 	b, err := json.Marshal(msg)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if _, err := m.conn.Write(append(b, '\n')); err != nil {
 		m.err = fmt.Errorf("qmp: %s: %w", command, err)
-		return m.err
+		return nil, m.err
 	}
 	for {
 		var answer struct {
@@ -84,14 +104,14 @@ func (m *Monitor) doLocked(command string, args map[string]any) error {
 			Error  *struct{ Class, Desc string }
 		}
 		if err := m.nextLocked(&answer); err != nil {
-			return fmt.Errorf("qmp: %s: %w", command, err)
+			return nil, fmt.Errorf("qmp: %s: %w", command, err)
 		}
 		switch {
 		case answer.Event != "":
 		case answer.Error != nil:
-			return fmt.Errorf("qmp: %s: %s", command, answer.Error.Desc)
+			return nil, fmt.Errorf("qmp: %s: %s", command, answer.Error.Desc)
 		case answer.Return != nil:
-			return nil
+			return *answer.Return, nil
 		}
 	}
 }

@@ -45,6 +45,8 @@ func TestCommands(t *testing.T) {
 		`{"return": {}}`,
 		`{"event": "STOP", "timestamp": {}}`+"\n"+`{"return": {}}`,
 		`{"error": {"class": "DeviceNotFound", "desc": "Device 'nic7' not found"}}`,
+		`{"return": {}}`,
+		`{"return": "CPU#0\r\nRIP=1"}`,
 		`{"return": {}}`)
 	m, err := New(conn)
 	if err != nil {
@@ -59,7 +61,14 @@ func TestCommands(t *testing.T) {
 	if err := m.Do("cont", nil); err != nil {
 		t.Errorf("cont, after an error: %v", err)
 	}
-	want := []string{`{"execute":"qmp_capabilities"}`, `{"execute":"stop"}`, `{"arguments":{"name":"nic7","up":false},"execute":"set_link"}`, `{"execute":"cont"}`}
+	if text, err := m.Human("info registers -a"); err != nil || text != "CPU#0\r\nRIP=1" {
+		t.Errorf("for people: %q, %v", text, err)
+	}
+	if text, err := m.Human("help"); err == nil {
+		t.Errorf("an answer that is no text: %q", text)
+	}
+	want := []string{`{"execute":"qmp_capabilities"}`, `{"execute":"stop"}`, `{"arguments":{"name":"nic7","up":false},"execute":"set_link"}`, `{"execute":"cont"}`,
+		`{"arguments":{"command-line":"info registers -a"},"execute":"human-monitor-command"}`, `{"arguments":{"command-line":"help"},"execute":"human-monitor-command"}`}
 	if got := <-heard; strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("QEMU heard %q", got)
 	}

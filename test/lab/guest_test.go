@@ -181,6 +181,7 @@ func TestRefused(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			c.config.Timeout = patience
+			c.config.CPUs = 1 // of three at a time
 			g, err := lab.Boot(t.Context(), c.config)
 			if err == nil {
 				g.Close()
@@ -204,6 +205,30 @@ func TestBootTimeout(t *testing.T) {
 	}
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestSilentGuest: a machine that prints nothing while it boots is started anew,
+// until the time is over, and what the last one printed is told then.
+func TestSilentGuest(t *testing.T) {
+	t.Parallel()
+	needLab(t)
+	p := &progress{t: t}
+	c := lab.Config{Timeout: 30 * time.Second, Silence: 5 * time.Second, CPUs: 1, Progress: p.add, Kernel: []string{"rdinit=/bin/busybox", "--", "sleep", "1000"}}
+	g, err := lab.Boot(t.Context(), c)
+	if err == nil {
+		g.Close()
+		t.Fatal("it boots, and its first process sleeps")
+	}
+	for _, want := range []string{"deadline exceeded", `its processors stand at:\nCPU#0\nRIP=`, `\n\[ +[0-9]+\.[0-9]{6}\] [A-Za-z]`} {
+		if !regexp.MustCompile(want).MatchString(err.Error()) {
+			t.Errorf("no %q in %v", want, err)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if all := strings.Join(p.lines, "\n"); strings.Count(all, "nothing was printed for 5s; it is started anew") < 2 || strings.Count(all, "booting Linux") < 3 {
+		t.Errorf("it was not started anew: %s", all)
 	}
 }
 
