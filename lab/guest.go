@@ -45,7 +45,7 @@ type Guest struct {
 var ErrBoot = errors.New("the guest did not boot")
 
 // errSilent: a machine of two processors that printed nothing for two minutes was
-// seen on a busy host, once in some hundred boots; why, is not known.
+// seen once, on a busy host. Why, is not known.
 var errSilent = errors.New("the guest has printed nothing")
 
 // Boot starts a guest and waits until its RDMA device is ACTIVE and programs
