@@ -89,7 +89,7 @@ func BenchmarkMappedMultiGet(b *testing.B) {
 				for i := range batch {
 					batch[i] = append(batch[i][:0], d.next()...)
 				}
-				if _, err := c.MultiGet(context.Background(), batch, results...); err != nil {
+				if _, err := c.MultiGet(context.Background(), batch, client.ReadInto(results)); err != nil {
 					b.Fatal(err)
 				}
 			}

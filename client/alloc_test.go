@@ -105,7 +105,7 @@ func TestMultiGetAgainAllocates(t *testing.T) {
 	var results []client.Result
 	get := func() {
 		var err error
-		if results, err = c.MultiGet(ctx, keys, results...); err != nil || len(results[99].Value) != 64 {
+		if results, err = c.MultiGet(ctx, keys, client.ReadInto(results)); err != nil || len(results[99].Value) != 64 {
 			t.Fatal(err)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // multiGet gets keys by one call, and holds each answer against that of a Get.
 func multiGet(t *testing.T, c *client.Client, keys [][]byte, again ...client.Result) []client.Result {
 	t.Helper()
-	results, err := c.MultiGet(t.Context(), keys, again...)
+	results, err := c.MultiGet(t.Context(), keys, client.ReadInto(again))
 	if err != nil || len(results) != len(keys) {
 		t.Fatalf("%d results of %d keys, %v", len(results), len(keys), err)
 	}
@@ -60,7 +60,7 @@ func TestMultiGetOfMappedMemory(t *testing.T) {
 	}
 	results := multiGet(t, c, keys) // no place is known
 	before := c.Counters()
-	results, err := c.MultiGet(ctx, keys, results...)
+	results, err := c.MultiGet(ctx, keys, client.ReadInto(results))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestMultiGetBesidePuts(t *testing.T) {
 			var results []client.Result
 			for ctx.Err() == nil {
 				var err error
-				if results, err = c.MultiGet(ctx, keys, results...); ctx.Err() != nil {
+				if results, err = c.MultiGet(ctx, keys, client.ReadInto(results)); ctx.Err() != nil {
 					return
 				}
 				for i, r := range results {

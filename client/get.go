@@ -9,10 +9,30 @@ import (
 	"github.com/rdmakv/rdmakv/client/internal/read"
 )
 
-// A ReadOption changes what one call may answer. The zero value changes nothing.
+// A ReadOption changes what one call may answer, or where it puts the answer. The zero value changes nothing.
 type ReadOption struct {
 	bounded bool
 	bound   time.Duration
+	into    []Result
+}
+
+// ReadInto has MultiGet use the results of an earlier call again: they and the memory of their values are overwritten as far as they are large enough. With it
+// a program whose gets are answered one-sidedly allocates nothing on a fabric that maps the memory of the server, and little on others. For other
+// calls it is ErrOptions.
+func ReadInto(results []Result) ReadOption { return ReadOption{into: results} }
+
+// boundOf is the least of the bounds among options; 0: there is none.
+func boundOf(opts []ReadOption) (bound time.Duration, err error) {
+	for i := range opts {
+		switch o := &opts[i]; {
+		case !o.bounded:
+		case o.bound <= 0:
+			return 0, fmt.Errorf("%w: a bound of %v, more than 0 is possible", ErrRange, o.bound)
+		case bound == 0 || o.bound < bound:
+			bound = o.bound
+		}
+	}
+	return bound, nil
 }
 
 // ReadBounded lets a call answer with what was true up to d before it began, d > 0: it shows each write that was acknowledged, to anybody, before
@@ -25,15 +45,14 @@ func ReadBounded(d time.Duration) ReadOption { return ReadOption{bounded: true, 
 
 // read answers one key.
 func (c *Client) read(ctx context.Context, op string, key []byte, w *read.Query, opts []ReadOption) error {
-	bound := time.Duration(0)
-	for _, o := range opts {
-		switch {
-		case !o.bounded:
-		case o.bound <= 0:
-			return c.fail(op, key, fmt.Errorf("%w: a bound of %v, more than 0 is possible", ErrRange, o.bound))
-		case bound == 0 || o.bound < bound:
-			bound = o.bound
+	bound, err := boundOf(opts)
+	for i := range opts {
+		if opts[i].into != nil {
+			err = fmt.Errorf("%w: ReadInto is for MultiGet", ErrOptions)
 		}
+	}
+	if err != nil {
+		return c.fail(op, key, err)
 	}
 	if bound > 0 {
 		err := read.Bounded(ctx, c.rt(), op, key, w, bound)

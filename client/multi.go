@@ -122,21 +122,34 @@ func (c *Client) WriteBatch(ctx context.Context, b *Batch) (version uint64, err 
 // answered during the call. The nodes of a cluster are asked side by side, each once for
 // all of its keys.
 //
+// With ReadBounded(d), d > 0, each key may be answered with what was true up to d before the call began, as Get answers with it: the keys are READ at one replica
+// of each group, those of one node together, without READs at leaders. A d of 0 or less is ErrRange, of the call, and no key is answered.
+//
 // Values of up to 512 bytes share memory, 8 KiB at most: a program that keeps one of many for long copies it. The
-// results of an earlier call may be handed in again, as MultiGet(ctx, keys, results...): then they and the memory of their values
-// are overwritten as far as they are large enough. So a program whose gets are answered one-sidedly allocates nothing
-// on a fabric that maps the memory of the server, and little on others.
-func (c *Client) MultiGet(ctx context.Context, keys [][]byte, again ...Result) ([]Result, error) {
-	n := min(len(again), len(keys))
-	results := again[:n:n]
+// results of an earlier call may be handed in again: ReadInto.
+func (c *Client) MultiGet(ctx context.Context, keys [][]byte, opts ...ReadOption) ([]Result, error) {
+	bound, err := boundOf(opts)
+	if err != nil {
+		return nil, c.fail("get", nil, err)
+	}
+	var results []Result
+	for i := range opts {
+		if into := opts[i].into; into != nil {
+			n := min(len(into), len(keys))
+			results = into[:n:n]
+		}
+	}
 	if len(results) < len(keys) {
 		results = append(results, make([]Result, len(keys)-len(results))...)
 	}
-	err := read.Many(ctx, c.rt(), keys, results)
+	err = read.ManyBounded(ctx, c.rt(), keys, results, bound)
 	for i := range results {
 		if layout.IsHead(results[i].Value) { // in parts, one after the other: they are large
 			w := read.Query{N: -1, Dst: []byte{}}
 			results[i].Err = c.get(ctx, "get", keys[i], &w)
+			if bound > 0 { // they were got without one
+				read.Showed(c.rt(), keys[i])
+			}
 			if results[i].Value = w.Dst; results[i].Err != nil {
 				results[i].Value = nil
 				err = base.Partial(func(i int) error { return results[i].Err }, len(results),

@@ -238,14 +238,23 @@ func (w *world) late() (end func(*testing.T)) {
 				return !errors.Is(err, client.ErrOutcomeUnknown), err
 			})
 		})
-		for _, host := range clientHosts {
+		for n, host := range clientHosts {
 			reader := w.dial(host)
 			readers = append(readers, reader)
 			wg.Go(func() {
 				l.Watch(ctx, func(ctx context.Context, key []byte) ([]byte, error) {
 					each, cancel := context.WithTimeout(ctx, servedWithin)
 					defer cancel()
-					value, err := reader.Get(each, key, client.ReadBounded(bound))
+					var value []byte
+					var err error
+					if n == 0 {
+						value, err = reader.Get(each, key, client.ReadBounded(bound))
+					} else { // with one of another group as a rule
+						var results []client.Result
+						if results, err = reader.MultiGet(each, [][]byte{key, append([]byte("beside "), key...)}, client.ReadBounded(bound)); len(results) > 0 {
+							value, err = results[0].Value, results[0].Err
+						}
+					}
 					if errors.Is(err, client.ErrNotFound) {
 						return nil, nil
 					}

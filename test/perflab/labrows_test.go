@@ -169,7 +169,7 @@ func (b *bench) multiGets(c *client.Client, size, n, count int) (report.Sample, 
 	run := func(count int) error {
 		for i := 0; i < count; i += n {
 			var err error
-			if results, err = c.MultiGet(b.ctx, list[i%keys:i%keys+n], results...); err != nil {
+			if results, err = c.MultiGet(b.ctx, list[i%keys:i%keys+n], client.ReadInto(results)); err != nil {
 				return err
 			}
 			for _, r := range results {

@@ -26,7 +26,8 @@ type group struct {
 	grant *session.Grant
 	low   uint64
 
-	words *vouchers // of replicated keys; nil: they are not
+	words    *vouchers // of replicated keys; nil: they are not, or need none
+	replicas bool      // the keys are replicated
 
 	part    int // keys that share a batch
 	members []member
@@ -61,18 +62,19 @@ func getGroup(c *peer.Peer, p *base.Limit, keys [][]byte, results []base.Result,
 	if s.BySend || s.Lease.IsLapsed() {
 		return which, false, nil
 	}
-	rest, learned = groupOn(c, nil, p, s, keys, results, which)
+	rest, learned = groupOn(c, nil, false, p, s, keys, results, which)
 	return rest, learned, nil
 }
 
-// groupOn is getGroup on a session. words are those of the keys, if they are replicated; else nil.
-func groupOn(c *peer.Peer, words *vouchers, p *base.Limit, s *session.Session, keys [][]byte, results []base.Result, which []int) (rest []int, learned bool) {
+// groupOn is getGroup on a session. words are those of the keys, if they are replicated; nil: the keys have no replicas, or the session's is known to be new
+// enough (bounded).
+func groupOn(c *peer.Peer, words *vouchers, bounded bool, p *base.Limit, s *session.Session, keys [][]byte, results []base.Result, which []int) (rest []int, learned bool) {
 	s.Lease.Use()
 	gr := groupPool.Get().(*group)
 	*gr = group{
 		c: c, s: s, v: s.View(), p: p, keys: keys, results: results,
 		grant: s.Lease.Grant(), low: s.Time.Low(), members: gr.members[:0],
-		part: doorbellKeys, words: words,
+		part: doorbellKeys, words: words, replicas: words != nil || bounded,
 	}
 	if s.Device.Software {
 		gr.part = partKeys
@@ -313,7 +315,7 @@ func (gr *group) stepPlace(m *member, buf []byte, now int64) {
 	if m.state = layout.ActionFound; !gr.holds(gr.grant, m, now) {
 		return
 	}
-	switch judgeExpiry(s, item.Expiry, gr.low, now, gr.words != nil) {
+	switch judgeExpiry(s, item.Expiry, gr.low, now, gr.replicas) {
 	case session.ExpiryAsk:
 		m.state = layout.ActionAsk
 	case session.ExpiryPassed:
@@ -345,7 +347,7 @@ func (gr *group) stepLookup(m *member, b *session.Reads, now int64) {
 		return
 	}
 	item, loc := l.Found()
-	switch judgeExpiry(s, item.Expiry, m.g.low, now, gr.words != nil) {
+	switch judgeExpiry(s, item.Expiry, m.g.low, now, gr.replicas) {
 	case session.ExpiryAsk:
 		m.state = layout.ActionAsk
 		return
@@ -382,7 +384,7 @@ func (gr *group) found(m *member, value []byte) {
 func (gr *group) absent(m *member) {
 	s, key := gr.s, gr.keys[m.i]
 	s.Cache.Drop(m.hash)
-	if gr.words == nil && !gr.c.Owns(s, key) {
+	if !gr.replicas && !gr.c.Owns(s, key) {
 		m.state = layout.ActionAsk
 		return
 	}

@@ -46,11 +46,12 @@ type cellAt struct {
 
 // A nodeCells is the READ of the cells of one node.
 type nodeCells struct {
-	s     *session.Session
-	grant *session.Grant
-	cells []cellAt
-	at    []int          // READ i of b begins with cell at[i] of cells
-	b     *session.Reads // under way
+	s      *session.Session
+	grant  *session.Grant
+	cells  []cellAt
+	posted int64          // on the lease clock
+	at     []int          // READ i of b begins with cell at[i] of cells
+	b      *session.Reads // under way
 }
 
 // vouchers are those of one call, or of one try of it. They are pooled.
@@ -162,7 +163,7 @@ func (v *vouchers) add(s *session.Session, at cellAt) {
 func (n *nodeCells) post() {
 	slices.SortFunc(n.cells, func(a, b cellAt) int { return cmp.Compare(a.place, b.place) })
 	s := n.s
-	n.grant = s.Lease.Grant() // before the READ (R17)
+	n.grant, n.posted = s.Lease.Grant(), s.Now() // before the READ (R17)
 	b := s.NewReads(s.View())
 	for from := 0; from < len(n.cells); {
 		first, to := n.cells[from].place, from+1
@@ -219,7 +220,7 @@ func (n *nodeCells) settle(p *base.Limit, led []voucher) {
 		return
 	}
 	n.b = nil
-	came, mine := awaitCells(n.s, b, p)
+	came, mine := awaitCells(n.s, b, n.posted, p)
 	if came && n.s.Lease.Holds(n.grant, b.Handled()) {
 		for r, from := range n.at {
 			to := len(n.cells)
@@ -266,8 +267,8 @@ func manyLed(ctx context.Context, f *route.Router, c *peer.Peer, keys [][]byte, 
 			within, cancel := p, context.CancelFunc(nil)
 			within.Ctx, cancel = p.Bounded()
 			var learned bool
-			if part, learned = groupOn(c, v, &within, s, keys, results, part); learned { // a newer view: once more
-				part, _ = groupOn(c, v, &within, s, keys, results, part)
+			if part, learned = groupOn(c, v, false, &within, s, keys, results, part); learned { // a newer view: once more
+				part, _ = groupOn(c, v, false, &within, s, keys, results, part)
 			}
 			if len(part) > 0 { // else the node has answered, however late
 				err = within.Ctx.Err()

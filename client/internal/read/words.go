@@ -47,14 +47,19 @@ type leg struct {
 	s     *session.Session
 	cell  layout.Place
 	grant *session.Grant
+	at    int64          // when it was posted, on the lease clock
 	b     *session.Reads // under way; nil: it is over
 	word  uint64
 	holds bool // the word came, within the lease
 }
 
-// wordPatience is how long a voter may take to answer before another one is READ: as a rule one that is there answers before the leader has, which has
-// more to send.
-const wordPatience = 5 * time.Millisecond
+// Patience is how long a voter may take, from when its answer is wanted, before another one is READ: wordPatience, because as a rule one that is there answers
+// before the leader has, which has more to send; and where that took long, as it does for a client that has no processor for its calls, as long again, up to
+// maxWordPatience: the voter's answer may have come, and not been taken yet.
+const (
+	wordPatience    = 5 * time.Millisecond
+	maxWordPatience = 100 * time.Millisecond
+)
 
 // begin READs what it takes beside the lookup at the leader, s. false: it cannot be done one-sidedly now.
 func (w *words) begin(s *session.Session, stripe int) bool {
@@ -131,7 +136,7 @@ func isVoter(told *session.GroupInfo, node string) bool {
 
 // post READs a cell, and does not wait for it. false: nothing was posted.
 func (l *leg) post(s *session.Session, cell layout.Place, stripe int) bool {
-	*l = leg{s: s, cell: cell, grant: s.Lease.Grant()} // before the READ (R17)
+	*l = leg{s: s, cell: cell, grant: s.Lease.Grant(), at: s.Now()} // before the READ (R17)
 	if s.Mapped() {
 		var buf [layout.CellRead]byte
 		if status, known := s.ReadDirect(stripe, cell, buf[:]); known && status == rdma.StatusSuccess {
@@ -171,7 +176,7 @@ func (l *leg) settle(p *base.Limit) {
 	}
 	b := l.b
 	l.b = nil
-	came, mine := awaitCells(l.s, b, p)
+	came, mine := awaitCells(l.s, b, l.at, p)
 	if came {
 		l.came(b.Bytes(0), b.Handled())
 	}
@@ -180,11 +185,12 @@ func (l *leg) settle(p *base.Limit) {
 	}
 }
 
-// awaitCells waits for READs of cells, for a while. came: they are there; mine: b is the caller's still.
-func awaitCells(s *session.Session, b *session.Reads, p *base.Limit) (came, mine bool) {
+// awaitCells waits for READs of cells that were posted at a time, for a while. came: they are there; mine: b is the caller's still.
+func awaitCells(s *session.Session, b *session.Reads, posted int64, p *base.Limit) (came, mine bool) {
 	within := *p
 	if !b.Look() {
-		ctx, cancel := context.WithTimeout(p.Ctx, wordPatience)
+		patience := min(max(time.Duration(s.Now()-posted), wordPatience), maxWordPatience)
+		ctx, cancel := context.WithTimeout(p.Ctx, patience)
 		defer cancel()
 		within.Ctx = ctx
 	}

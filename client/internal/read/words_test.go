@@ -551,6 +551,36 @@ func TestWordsOfThePaused(t *testing.T) {
 	}
 }
 
+// TestWordsOfTheLate: a voter that answers late is waited for where the leader was late, too: another one is not READ, and nobody is asked. It is given up
+// after maxWordPatience, however late the leader was.
+func TestWordsOfTheLate(t *testing.T) {
+	for way, get := range map[string]func(*wordsRig) string{"get": (*wordsRig).get, "many": (*wordsRig).many} {
+		for _, c := range []struct {
+			leader, voter time.Duration
+			want          string
+		}{
+			{40 * time.Millisecond, 70 * time.Millisecond, "READ"},
+			{2 * time.Millisecond, 70 * time.Millisecond, "asked"},
+			{maxWordPatience + 50*time.Millisecond, 2*maxWordPatience + 100*time.Millisecond, "asked"},
+		} {
+			inWords(t, 3, 3, nil, func(t *testing.T, r *wordsRig) {
+				r.forget()
+				leader, voter, last := holdReads(r.at[0]), holdReads(r.at[1]), holdReads(r.at[2])
+				defer last()
+				time.AfterFunc(c.leader, func() {
+					r.clock.Advance(c.leader)
+					leader()
+				})
+				time.AfterFunc(c.voter, voter)
+				if got := get(r); got != c.want {
+					t.Errorf("%s: the leader answers after %v and a voter after %v: %q by %s, want %q", way, c.leader, c.voter, got, r.seen(), c.want)
+				}
+				time.Sleep(c.voter)
+			})
+		}
+	}
+}
+
 // slowForInTests is how long a voter that was slow is left alone, at most.
 const slowForInTests = 500 * time.Millisecond
 
@@ -581,7 +611,7 @@ func TestVouchersOfALeader(t *testing.T) {
 		defer v.release()
 		_, other := route.LedOf(r.rt, keys[0]).At(r.at[0].ID, 1)
 		limit := other.Begin(t.Context())
-		rest, _ := groupOn(other, v, &limit, other.Current(), keys, results, []int{0})
+		rest, _ := groupOn(other, v, false, &limit, other.Current(), keys, results, []int{0})
 		if len(rest) != 1 || results[0].Err != errPending || strings.Contains(r.seen(), "a item") {
 			t.Errorf("%v, %q, %v by %s", rest, results[0].Value, results[0].Err, r.seen())
 		}

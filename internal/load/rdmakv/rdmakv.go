@@ -43,7 +43,7 @@ func OpenRegistered(size int, clients ...*client.Client) func(context.Context, i
 type caller struct {
 	c     *client.Client
 	buf   *client.Buffer // or nil
-	bound time.Duration  // of gets of single keys; 0: none
+	bound time.Duration  // of gets; 0: none
 	pairs []client.Pair
 	// results of the last GetMany, whose memory the next one uses
 	results []client.Result
@@ -111,7 +111,11 @@ func (s *caller) Scan(ctx context.Context, start []byte, n int) (found int, err 
 }
 
 func (s *caller) GetMany(ctx context.Context, keys, values [][]byte, errs []error) {
-	s.results, _ = s.c.MultiGet(ctx, keys, s.results...) // each key has its own error
+	bound := client.ReadOption{}
+	if s.bound > 0 {
+		bound = client.ReadBounded(s.bound)
+	}
+	s.results, _ = s.c.MultiGet(ctx, keys, client.ReadInto(s.results), bound) // each key has its own error
 	for i, r := range s.results {
 		values[i], errs[i] = r.Value, missing(r.Err)
 	}

@@ -235,8 +235,8 @@ func (f *flags) options(given func(string) bool) (o load.Options, err error) {
 	if f.registered && f.batch > 1 {
 		bad("--registered is for single calls, and --batch is %d", f.batch)
 	}
-	if f.bounded < 0 || f.bounded > 0 && (f.registered || f.batch > 1) {
-		bad("--bounded is %v: more than 0, and for single calls, without --registered", f.bounded)
+	if f.bounded < 0 || f.bounded > 0 && f.registered {
+		bad("--bounded is %v: more than 0, and without --registered", f.bounded)
 	}
 	f.checkReports(bad)
 	if len(errs) > 0 {

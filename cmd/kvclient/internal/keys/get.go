@@ -43,8 +43,8 @@ put --if-version and delete --if-version; with --meta the version, the size of
 the value in bytes and when the key expires (or never), with tabs in between.
 With -o json and --meta there are all of them and the value.
 
-With --bounded D the answer may be as old as D, and is READ at any replica of the
-key, not only at the one that leads.`,
+With --bounded D answers may be as old as D, and are READ at any replica of their
+keys, not only at those that lead.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key, err := a.Key(args[0])
@@ -69,10 +69,10 @@ key, not only at the one that leads.`,
 			}
 			// What these flags print would have no place on the line of a key.
 			if len(args) > 1 {
-				if part || meta || version || file != "" || opts != nil {
-					return cli.Usagef("--offset, --length, --meta, --version, --bounded and --file go with one KEY")
+				if part || meta || version || file != "" {
+					return cli.Usagef("--offset, --length, --meta, --version and --file go with one KEY")
 				}
-				return getSeveral(cmd.Context(), a, args)
+				return getSeveral(cmd.Context(), a, args, opts)
 			}
 			return a.WithClient(cmd.Context(), func(c *client.Client) error {
 				// The value is left out: it may be large, and the user did not ask
@@ -116,20 +116,20 @@ key, not only at the one that leads.`,
 }
 
 // getSeveral prints a line for each key that is there.
-func getSeveral(ctx context.Context, a *app.App, args []string) error {
+func getSeveral(ctx context.Context, a *app.App, args []string, opts []client.ReadOption) error {
 	keys, err := a.Keys(args)
 	if err != nil {
 		return err
 	}
-	return a.WithClient(ctx, func(c *client.Client) error { return getKeys(ctx, a, c, keys) })
+	return a.WithClient(ctx, func(c *client.Client) error { return getKeys(ctx, a, c, keys, opts) })
 }
 
 // getKeys asks for all keys in one call of the library, so that a thousand keys
 // cost a few round trips and not a thousand. Lines come in the order of the
 // arguments. Every key that was got is printed before anything is said of those
 // that failed.
-func getKeys(ctx context.Context, a *app.App, c *client.Client, keys [][]byte) error {
-	results, why := c.MultiGet(ctx, keys)
+func getKeys(ctx context.Context, a *app.App, c *client.Client, keys [][]byte, opts []client.ReadOption) error {
+	results, why := c.MultiGet(ctx, keys, opts...)
 	var missing []error
 	var failed app.KeysErrors
 	for i, r := range results {

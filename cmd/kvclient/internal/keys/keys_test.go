@@ -31,7 +31,7 @@ func TestKeysFailOneByOne(t *testing.T) {
 		var out, errOut bytes.Buffer
 		a := &app.App{Stdout: &out, Stderr: &errOut}
 		if what == "get" {
-			a.Complain(getKeys(t.Context(), a, c, keys))
+			a.Complain(getKeys(t.Context(), a, c, keys, nil))
 		} else {
 			a.Complain(deleteKeys(t.Context(), a, c, keys, 0))
 		}
