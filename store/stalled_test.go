@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
@@ -80,8 +81,11 @@ func (n *node) atSync() {
 
 // TestFillWaitsForFlight: the fill ends while a put and a delete are in the log, and not
 // durable. The keys they concern were durable before, so nobody may be
-// told that they are absent: neither by SEND nor one-sidedly.
-func TestFillWaitsForFlight(t *testing.T) {
+// told that they are absent: neither by SEND nor one-sidedly. Time is virtual, so that after
+// a second of it the fill has done all that it does before they are durable.
+func TestFillWaitsForFlight(t *testing.T) { virtual(fillWaitsForFlight)(t) }
+
+func fillWaitsForFlight(t *testing.T) {
 	fs := newStalledFS()
 	n := open(t, testConfig(fs))
 	n.put(0, "put", "old")
@@ -110,6 +114,8 @@ func TestFillWaitsForFlight(t *testing.T) {
 	waitFor(t, "the fill of the shards without writes", func() bool { n.lease(); return n.Stats().ShardsFilled >= 2 })
 	r := n.reader()
 	waitFor(t, "that of shard 2", func() bool { n.lease(); _, got, _, _ := r.get(2, "quiet"); return got == "old" })
+	time.Sleep(time.Second)
+	n.lease()
 	for shard, key := range []string{"put", "deleted"} {
 		if _, got, found, ask := r.get(shard, key); !ask && (!found || got != "old") {
 			t.Errorf("one-sided get of %q = %q, found %v before anything is durable", key, got, found)
