@@ -10,15 +10,21 @@ import (
 	"github.com/rdmakv/rdmakv/client/internal/clienttest/node"
 )
 
-// TestReadBounded: a bound of nothing is refused, by each call that takes one, and a key without replicas is got as ever.
-func TestReadBounded(t *testing.T) {
+// aKey is a client of a server that has "v" at key "k".
+func aKey(t *testing.T) (c *client.Client, key []byte) {
+	t.Helper()
 	n := node.Start(t, nil)
 	filled(n)
-	c := dialNode(n, nil)
-	key := []byte("k")
+	c, key = dialNode(n, nil), []byte("k")
 	if err := c.Put(t.Context(), key, []byte("v")); err != nil {
 		t.Fatal(err)
 	}
+	return c, key
+}
+
+// TestReadBounded: a bound of nothing is refused, by each call that takes one, and a key without replicas is got as ever.
+func TestReadBounded(t *testing.T) {
+	c, key := aKey(t)
 	calls := map[string]func(o ...client.ReadOption) error{
 		"Get":      func(o ...client.ReadOption) error { _, err := c.Get(t.Context(), key, o...); return err },
 		"GetInto":  func(o ...client.ReadOption) error { _, err := c.GetInto(t.Context(), key, nil, o...); return err },
@@ -46,13 +52,7 @@ func TestReadBounded(t *testing.T) {
 
 // TestMultiGetReadBounded: as TestReadBounded, for many keys.
 func TestMultiGetReadBounded(t *testing.T) {
-	n := node.Start(t, nil)
-	filled(n)
-	c := dialNode(n, nil)
-	key := []byte("k")
-	if err := c.Put(t.Context(), key, []byte("v")); err != nil {
-		t.Fatal(err)
-	}
+	c, key := aKey(t)
 	for _, d := range []time.Duration{0, -time.Second} {
 		if got, err := c.MultiGet(t.Context(), [][]byte{key}, client.ReadBounded(d)); !errors.Is(err, client.ErrRange) || got != nil || !strings.Contains(err.Error(), "more than 0 is possible") {
 			t.Errorf("with a bound of %v: %v, %v", d, got, err)

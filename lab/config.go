@@ -127,6 +127,9 @@ func (c Config) filled() (Config, error) {
 	if !plain(c.Name) {
 		wrong = append(wrong, fmt.Errorf("the name %q must be letters, digits and dashes, at most 32", c.Name))
 	}
+	if c.Timeout < 0 || c.Silence < 0 {
+		wrong = append(wrong, fmt.Errorf("Timeout is %v and Silence %v, and must not be negative", c.Timeout, c.Silence))
+	}
 	for _, word := range c.Kernel {
 		if strings.ContainsAny(word, " \t\n\"") {
 			wrong = append(wrong, fmt.Errorf("%q is not one word of a command line", word))

@@ -26,12 +26,12 @@ func TestDefaults(t *testing.T) {
 // TestWrong: every fault is reported, all at once.
 func TestWrong(t *testing.T) {
 	_, err := Config{
-		Name: "a name; reboot", Number: 100, CPUs: 17, Memory: 1, RDMA: "mlx5", Ports: 9, MTU: 10, Huge: 1 << 20, Peers: 1000, Dir: "/no/such/dir", Disk: "/no/such/disk", Kernel: []string{"two words"},
+		Name: "a name; reboot", Number: 100, CPUs: 17, Memory: 1, RDMA: "mlx5", Ports: 9, MTU: 10, Huge: 1 << 20, Peers: 1000, Dir: "/no/such/dir", Disk: "/no/such/disk", Kernel: []string{"two words"}, Silence: -1,
 	}.filled()
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"reboot", "Number is 100", "CPUs is 17", "Memory is 1 ", "mlx5", "Ports is 9", "MTU is 10", "Huge", "Peers is 1000", "/no/such/dir", "/no/such/disk", "two words"} {
+	for _, want := range []string{"reboot", "Number is 100", "CPUs is 17", "Memory is 1 ", "mlx5", "Ports is 9", "MTU is 10", "Huge", "Peers is 1000", "/no/such/dir", "/no/such/disk", "two words", "Silence -1ns"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in %v", want, err)
 		}

@@ -115,6 +115,9 @@ func getPart(ctx context.Context, f *route.Router, part boundedPart, keys [][]by
 	if s.Mapped() { // a READ is a copy
 		for _, i := range part.which {
 			r, led := &results[i], route.LedOf(f, keys[i])
+			if s.IsDown() || !led.Fresh().Reads(s) { // one key before this one has waited in vain
+				continue
+			}
 			w := Query{N: -1, Dst: r.Value[:0]}
 			if err := getBounded(ctx, led, part.seen, "get", keys[i], &w); err == nil {
 				if r.Value, r.Err = w.Dst, nil; r.Value == nil {

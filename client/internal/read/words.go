@@ -136,7 +136,7 @@ func isVoter(told *session.GroupInfo, node string) bool {
 
 // post READs a cell, and does not wait for it. false: nothing was posted.
 func (l *leg) post(s *session.Session, cell layout.Place, stripe int) bool {
-	*l = leg{s: s, cell: cell, grant: s.Lease.Grant(), at: s.Now()} // before the READ (R17)
+	*l = leg{s: s, cell: cell, grant: s.Lease.Grant()} // before the READ (R17)
 	if s.Mapped() {
 		var buf [layout.CellRead]byte
 		if status, known := s.ReadDirect(stripe, cell, buf[:]); known && status == rdma.StatusSuccess {
@@ -155,6 +155,7 @@ func (l *leg) post(s *session.Session, cell layout.Place, stripe int) bool {
 	if s.Lease.TakeDue() {
 		b.AddBeat()
 	}
+	l.at = s.Now()
 	if !postNow(b) {
 		return false
 	}
