@@ -128,7 +128,7 @@ func (c Config) filled() (Config, error) {
 		wrong = append(wrong, fmt.Errorf("the name %q must be letters, digits and dashes, at most 32", c.Name))
 	}
 	if c.Timeout < 0 || c.Silence < 0 {
-		wrong = append(wrong, fmt.Errorf("Timeout is %v and Silence %v, and must not be negative", c.Timeout, c.Silence))
+		wrong = append(wrong, fmt.Errorf("the Timeout is %v and the Silence %v, and must not be negative", c.Timeout, c.Silence))
 	}
 	for _, word := range c.Kernel {
 		if strings.ContainsAny(word, " \t\n\"") {

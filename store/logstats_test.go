@@ -37,7 +37,8 @@ func TestLogStats(t *testing.T) {
 	if k.Read <= 0 || k.Wrote <= 0 || k.Ingested <= 0 || k.Read+k.Wrote+k.Waited+k.Ingested > 2*k.Took {
 		t.Errorf("what a checkpoint did in its time: %+v", k)
 	}
-	if st := n.Stats().Log; st.DirtyWrites != 0 || st.Behind != 0 || k.Since > st.Checkpoints.Since || n.Stats().Uptime < k.Since {
+	// A log that is idle for a second gets a frame without a record: two blocks at most.
+	if st := n.Stats().Log; st.DirtyWrites != 0 || st.Behind > 8192 || k.Since > st.Checkpoints.Since || n.Stats().Uptime < k.Since {
 		t.Errorf("behind a checkpoint: %+v", st)
 	}
 
