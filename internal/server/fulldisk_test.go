@@ -77,7 +77,17 @@ func TestFullDiskLeads(t *testing.T) {
 		}
 		return true
 	})
-	lead := r.leader(0)
+	// Who leads hears a moment later that the others are full as well, and may have handed over meanwhile.
+	lead, since, last := -1, time.Now(), uint64(0)
+	eventually(t, "the group stays where it is", func() bool {
+		at := r.leader(0)
+		for _, g := range r.nodes[at].groups.Status() {
+			if g.ID == r.m.Replication.Groups[r.m.Replication.Group[0]].ID && (at != lead || g.Term != last) {
+				lead, last, since = at, g.Term, time.Now()
+			}
+		}
+		return time.Since(since) > 2*time.Second
+	})
 	term := func() uint64 {
 		for _, g := range r.nodes[lead].groups.Status() {
 			if g.ID == r.m.Replication.Groups[r.m.Replication.Group[0]].ID && g.State == "leads" {

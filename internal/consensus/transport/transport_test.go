@@ -562,12 +562,18 @@ func TestFlow(t *testing.T) {
 // knock opens a way to a site as the bytes say, and returns this end of it.
 func knock(t testing.TB, from *site, to string, lane wire.Lane, connect []byte) (e *end, accept []byte) {
 	t.Helper()
-	e = must(from.newEnd(from.dev, dials[lane], 0))
-	info, err := e.qp.Connect(context.Background(), from.c.Routes(to)[0].Addr, rdma.ConnParams{PrivateData: connect})
-	if err != nil {
-		t.Fatal(err)
+	// A node that sets up as many ways as it may rejects the next one: those of ends that have just been closed, say.
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		e = must(from.newEnd(from.dev, dials[lane], 0))
+		info, err := e.qp.Connect(context.Background(), from.c.Routes(to)[0].Addr, rdma.ConnParams{PrivateData: connect})
+		if err == nil {
+			return e, wire.Unpad(info.PrivateData, wire.NodeAcceptSize)
+		}
+		e.close()
+		if !errors.Is(err, rdma.ErrRejected) || time.Since(began) > SetupTimeout {
+			t.Fatal(err)
+		}
 	}
-	return e, wire.Unpad(info.PrivateData, wire.NodeAcceptSize)
 }
 
 // TestReplay: who has heard how a node opened a way cannot open one with it.
