@@ -134,7 +134,7 @@ lab-shell: build $(BIN)/lab ## a guest with Soft-RoCE and a node, and a terminal
 	@$(BIN)/lab shell -bin $(BIN)
 
 lab-cluster: build $(BIN)/lab ## three guests on one Ethernet: a cluster, cuts, losses, kills
-	@RDMAKV_CLUSTER=1 scripts/lab $(GO) test -count 1 -timeout 30m -run '^TestLab$$' ./test/cluster
+	@RDMAKV_CLUSTER=1 scripts/lab $(GO) test -count 1 -timeout 60m -run '^TestLab(Replicas)?$$' ./test/cluster
 	@RDMAKV_CLUSTER=1 scripts/lab $(GO) test -count 1 -p 1 -timeout 60m $$($(GO) list ./test/lab ./test/roce)
 
 lab-siw: build $(BIN)/lab ## build the kernel's soft-iWARP and run ours against it

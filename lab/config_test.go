@@ -1,7 +1,9 @@
 package lab
 
 import (
+	"errors"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -117,7 +119,11 @@ func TestCluster(t *testing.T) {
 			t.Errorf("%d guests", n)
 		}
 	}
-	if _, err := NewCluster(t.Context(), 2, Config{Disk: "x"}); err == nil {
-		t.Error("two guests share a disk")
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "disk"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewCluster(t.Context(), 2, Config{Disk: filepath.Join(dir, "disk")}); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "g2-disk") {
+		t.Errorf("two guests share a disk: %v", err)
 	}
 }

@@ -38,7 +38,8 @@
 //     DOWN, and programs get an asynchronous event.
 //   - Guest.Pause: the machine stands still, as one that is overloaded or being
 //     moved; afterwards it can tell only from the clock.
-//   - Guest.Kill: the power is cut. What was synced to Config.Disk stays.
+//   - Guest.Kill: the power is cut. What was synced to Config.Disk stays, and
+//     Cluster.Reboot boots the guest anew with it.
 //   - Process.Signal (package agent): SIGKILL and SIGSTOP of one program, whose
 //     kernel keeps running and may still answer READs.
 //

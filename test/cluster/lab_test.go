@@ -19,15 +19,16 @@ import (
 	"github.com/rdmakv/rdmakv/test/node"
 )
 
-// A guest is a place.
+// A guest is a place: the one that was booted last under its number.
 type guest struct {
-	g *lab.Guest
-	n int // from 1
+	cl *lab.Cluster
+	n  int // from 1
 }
 
 func (p guest) Name() string      { return fmt.Sprintf("g%d", p.n) }
 func (p guest) IP() string        { return fmt.Sprintf("10.77.0.%d", p.n) }
-func (p guest) On() node.Launcher { return launch.On(p.g.Agent()) }
+func (p guest) g() *lab.Guest     { return p.cl.Guest(p.n) }
+func (p guest) On() node.Launcher { return launch.On(p.g().Agent()) }
 
 // cables are the links of guests, by name.
 type cables struct{ cl *lab.Cluster }
@@ -53,6 +54,11 @@ func (c cables) Delay(a, b string, d time.Duration) error {
 	return nil
 }
 
+func (c cables) Lose(a, b string, probability float64) error {
+	c.cl.Switch.Lose(c.port(a), c.port(b), probability)
+	return nil
+}
+
 func (c cables) Heal() error {
 	c.cl.Switch.Heal()
 	return nil
@@ -61,58 +67,8 @@ func (c cables) Heal() error {
 // TestLab runs a cluster on three guests with Soft-RoCE: real data, every key read
 // one-sidedly, and what goes wrong, the clocks included.
 func TestLab(t *testing.T) {
-	if os.Getenv("RDMAKV_CLUSTER") == "" {
-		t.Skip("boots three guests: make lab-cluster runs it (RDMAKV_CLUSTER=1)")
-	}
-	t.Logf("seed %d", *seedFlag)
-	dir := t.TempDir()
-	for _, d := range []string{"bin", "data"} {
-		must(t, os.MkdirAll(filepath.Join(dir, d), 0o777))
-	}
-	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "bin")+"/", "../../cmd/kvserver", "../../cmd/kvclient", "./load").CombinedOutput()
-	if err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	cl, err := lab.NewCluster(ctx, 3, lab.Config{Dir: dir, Memory: 1280, Progress: func(s string) { t.Log(s) }})
-	must(t, err)
-	t.Cleanup(func() {
-		if err := cl.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	for i := range cl.Len() {
-		// The shared directory caches nothing: each page of a program would be fetched
-		// from the host when it is first executed, in the middle of a call with a
-		// deadline.
-		if out, err := cl.Guest(i+1).Output(within(t), "cp", "-r", "/mnt/bin", "/tmp/bin"); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-	}
-	logs := &lines{}
-	o := Options{Bin: "/tmp/bin", Dir: filepath.Join(dir, "data"), Seen: "/mnt/data", Fabric: "verbs", Lease: 4 * time.Second, Log: logs, Wait: patience,
-		// Emulated processors are slow, and each pair of guests has one of the host's.
-		Args: []string{"--gossip-profile", "wan"},
-	}
-	for i := range cl.Len() {
-		o.Places = append(o.Places, guest{cl.Guest(i + 1), i + 1})
-	}
-	r, err := NewRig(o)
-	must(t, err)
-	t.Cleanup(func() {
-		_ = r.Close()
-		if t.Failed() {
-			t.Logf("what the nodes said:\n%s", logs)
-		}
-	})
-	must(t, r.Start(within(t)))
-	// The stations are where the victim is not.
-	l := &labDrill{drill: drill{
-		Rig: r, t: t, name: "lab", net: cables{cl}, stations: map[string]Station{},
-		at: map[string]string{"east": "g1", "west": "g3"}, places: map[string]Place{"east": o.Places[0], "two": o.Places[1], "west": o.Places[2]},
-	}, cl: cl}
-	r.must(t, l.east(), "--server", r.Nodes[0].Addr(), "cluster", "init", "n1", "n2", "n3")
+	l := newLab(t, "lab", nil)
+	l.must(t, l.east(), "--server", l.Nodes[0].Addr(), "cluster", "init", "n1", "n2", "n3")
 	l.awaitAlive(t, l.east())
 	l.everyKey(t)
 	l.start("east")
@@ -131,9 +87,76 @@ func TestLab(t *testing.T) {
 	l.end()
 }
 
+// A labDrill is a drill in guests. The stations are where the victim is not.
 type labDrill struct {
 	drill
 	cl *lab.Cluster
+}
+
+// newLab boots three guests and starts a node on each. change may change what the guests
+// and the nodes are.
+func newLab(t *testing.T, name string, change func(*lab.Config, *Options)) *labDrill {
+	t.Helper()
+	if os.Getenv("RDMAKV_CLUSTER") == "" {
+		t.Skip("boots three guests: make lab-cluster runs it (RDMAKV_CLUSTER=1)")
+	}
+	t.Logf("seed %d", *seedFlag)
+	dir := t.TempDir()
+	for _, d := range []string{"bin", "data"} {
+		must(t, os.MkdirAll(filepath.Join(dir, d), 0o777))
+	}
+	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "bin")+"/", "../../cmd/kvserver", "../../cmd/kvclient", "./load").CombinedOutput()
+	if err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	logs := &lines{}
+	c := lab.Config{Dir: dir, Memory: 1280, Progress: func(s string) { t.Log(s) }}
+	o := Options{Bin: "/tmp/bin", Dir: filepath.Join(dir, "data"), Seen: "/mnt/data", Fabric: "verbs", Lease: 4 * time.Second, Log: logs, Wait: patience,
+		// Emulated processors are slow, and each pair of guests has one of the host's.
+		Args: []string{"--gossip-profile", "wan"},
+	}
+	if change != nil {
+		change(&c, &o)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cl, err := lab.NewCluster(ctx, 3, c)
+	must(t, err)
+	t.Cleanup(func() {
+		if err := cl.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for i := range cl.Len() {
+		o.Places = append(o.Places, guest{cl, i + 1})
+	}
+	r, err := NewRig(o)
+	must(t, err)
+	t.Cleanup(func() {
+		_ = r.Close()
+		if t.Failed() {
+			t.Logf("what the nodes said:\n%s", logs)
+		}
+	})
+	l := &labDrill{drill: drill{
+		Rig: r, t: t, name: name, net: cables{cl}, stations: map[string]Station{},
+		at: map[string]string{"east": "g1", "west": "g3"}, places: map[string]Place{"east": o.Places[0], "two": o.Places[1], "west": o.Places[2]},
+	}, cl: cl}
+	for i := range cl.Len() {
+		l.takePrograms(t, i+1)
+	}
+	must(t, r.Start(within(t)))
+	return l
+}
+
+// takePrograms copies the programs into the memory of a guest. The shared directory caches
+// nothing: each page of a program would be fetched from the host when it is first executed, in
+// the middle of a call with a deadline.
+func (l *labDrill) takePrograms(t *testing.T, guest int) {
+	t.Helper()
+	if out, err := l.cl.Guest(guest).Output(within(t), "cp", "-r", "/mnt/bin", "/tmp/bin"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 }
 
 // load starts cmd load in the guest of a station.
@@ -142,13 +165,13 @@ func (l *labDrill) load(host string, args ...string) (*agent.Process, error) {
 	defer cancel()
 	cmd := append([]string{"/tmp/bin/load", "-servers", strings.Join(l.Addrs(), ","), "-secret-file", l.seen(l.SecretFile()), "-host", host,
 		"-seed", fmt.Sprint(*seedFlag), "-out", "/mnt/data/histories"}, args...)
-	return l.places[host].(guest).g.Agent().Start(ctx, agent.Cmd{Args: cmd, Input: true})
+	return l.places[host].(guest).g().Agent().Start(ctx, agent.Cmd{Args: cmd, Input: true})
 }
 
 // start starts a station, which serves until its standard input ends.
-func (l *labDrill) start(host string) {
+func (l *labDrill) start(host string, args ...string) {
 	l.t.Helper()
-	p, err := l.load(host)
+	p, err := l.load(host, args...)
 	must(l.t, err)
 	errs := &lines{}
 	go func() { _, _ = io.Copy(errs, p.Stderr()) }()
@@ -233,7 +256,7 @@ func (l *labDrill) clockStep() {
 	const keys = 12 // of which each node has some: placement has no seed
 	step := func(t *testing.T, seconds string) {
 		t.Helper()
-		out, err := l.places["two"].(guest).g.Output(within(t), "sh", "-c", "date -s @$(($(date +%s) "+seconds+"))")
+		out, err := l.places["two"].(guest).g().Output(within(t), "sh", "-c", "date -s @$(($(date +%s) "+seconds+"))")
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}

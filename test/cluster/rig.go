@@ -39,6 +39,7 @@ type Options struct {
 	Bin    string // directory of the programs, as the places see it
 	Dir    string // directory of data and secrets
 	Seen   string // that directory as the places see it; empty: the same
+	Disk   string // directory of each place's own disk, with the data; empty: Dir has it
 	Places []Place
 	Fabric string        // default iwarp
 	Lease  time.Duration // default 1 s, the shortest there is
@@ -168,15 +169,23 @@ func (s *Server) MoveTo(p Place) {
 	s.place = p
 }
 
-// Dir is the node's data directory.
+// Dir is the node's data directory, unless places have disks of their own.
 func (s *Server) Dir() string { return s.dir }
+
+// data is the data directory as the node sees it.
+func (s *Server) data() string {
+	if disk := s.rig.opt.Disk; disk != "" {
+		return filepath.Join(disk, s.ID)
+	}
+	return s.rig.seen(s.Dir())
+}
 
 // Start starts the node and returns when it is ready. The arguments come behind
 // the usual ones, and win.
 func (s *Server) Start(ctx context.Context, more ...string) error {
 	p, o := s.Place(), &s.rig.opt
 	args := []string{
-		"--data-dir", s.rig.seen(s.Dir()), "--listen", hostPort(p.IP(), DataPort), "--admin-listen", hostPort(p.IP(), AdminPort),
+		"--data-dir", s.data(), "--listen", hostPort(p.IP(), DataPort), "--admin-listen", hostPort(p.IP(), AdminPort),
 		"--fabric", o.Fabric, "--lease", o.Lease.String(), "--memory-limit", o.Memory, "--log-level", "info",
 		"--node-id", s.ID, "--gossip-bind", hostPort(p.IP(), GossipPort), "--join", strings.Join(s.rig.others(s), ","),
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -84,16 +85,22 @@ func (s *local) pair(id string) (pair, error) {
 }
 
 func (s *local) Well(ctx context.Context, nodes ...string) error {
+	var probes []*Probe
 	for _, id := range nodes {
 		p, err := s.pair(id)
-		if err == nil {
-			err = errors.Join(p.patient.WaitWell(ctx, Enough), p.soon.WaitWell(ctx, Enough))
-		}
 		if err != nil {
 			return err
 		}
+		probes = append(probes, p.patient, p.soon)
 	}
-	return nil
+	// Side by side: each takes as long as Enough calls.
+	errs := make([]error, len(probes))
+	var wg sync.WaitGroup
+	for i, p := range probes {
+		wg.Go(func() { errs[i] = p.WaitWell(ctx, Enough) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 func (s *local) Lost(ctx context.Context, node string) error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -23,7 +24,13 @@ func TestCluster(t *testing.T) {
 		t.Skip("boots three guests: make lab-cluster runs it (RDMAKV_CLUSTER=1)")
 	}
 	p := &progress{t: t}
-	c, err := lab.NewCluster(t.Context(), 3, lab.Config{Memory: 512, Dir: t.TempDir(), Timeout: 2 * patience, Progress: p.add})
+	dir := t.TempDir()
+	for n := range 3 {
+		if err := lab.NewDisk(filepath.Join(dir, fmt.Sprintf("g%d-disk", n+1)), 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := lab.NewCluster(t.Context(), 3, lab.Config{Memory: 512, Dir: dir, Disk: filepath.Join(dir, "disk"), Timeout: 2 * patience, Progress: p.add})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,6 +106,7 @@ func TestCluster(t *testing.T) {
 		reachable(t, c, 1, 2, true)
 	})
 	t.Run("kill", func(t *testing.T) {
+		output(t, c.Guest(2), "sh", "-c", "echo kept >/data/kept; sync")
 		if err := c.Guest(2).Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -110,6 +118,36 @@ func TestCluster(t *testing.T) {
 		default:
 		}
 	})
+	t.Run("boot anew", func(t *testing.T) {
+		if err := c.Reboot(within(t), 1); err == nil {
+			t.Error("a guest that runs was booted")
+		}
+		if err := c.Reboot(within(t), 2); err != nil {
+			t.Fatal(err)
+		}
+		reachable(t, c, 1, 2, true)
+		rping(t, c, 20)
+		if out := output(t, c.Guest(2), "cat", "/data/kept"); out != "kept\n" {
+			t.Errorf("its disk has %q", out)
+		}
+		if err := c.Guest(2).Kill(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-c.AllDone():
+			t.Error("all guests are said to have ended")
+		default:
+		}
+	})
+	for _, n := range []int{1, 3} {
+		if err := c.Guest(n).Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-c.AllDone()
+	if err := c.Reboot(within(t), 2); err == nil {
+		t.Error("a guest was booted, and AllDone is closed")
+	}
 }
 
 // rping runs verified round trips of READ and WRITE between guests 1 and 2.

@@ -271,12 +271,10 @@ func TestFaults(t *testing.T) {
 		t.Logf("the first get failed %v after the kill: %s", down.came.Sub(killed).Round(time.Millisecond), down.Err)
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
-		g2, err := lab.Boot(ctx, lab.Config{Number: 2, Peers: 2, CPUs: 1, Memory: 1536, Dir: dir, Link: cl.Switch.Port(2)})
-		if err != nil {
+		if err := cl.Reboot(ctx, 2); err != nil {
 			t.Fatal(err)
 		}
-		top.Cleanup(func() { _ = g2.Close() })
-		n = startServer(top, g2)
+		n = startServer(top, cl.Guest(2))
 		l.back("server ready on a machine that was started anew", time.Now())
 	})
 

@@ -29,6 +29,7 @@ func main() {
 		seed    = flag.Uint64("seed", 1, "seed of random choices")
 		out     = flag.String("out", "", "directory of failing histories")
 		read    = flag.String("read", "", "file of records to read back, and no more")
+		copies  = flag.Bool("replicas", false, "the keys are in groups of replicas")
 	)
 	flag.Parse()
 	o := cluster.ConnOptions{Addrs: strings.Split(*servers, ","), Fabric: rdma.Fabric(verbs.New(verbs.Options{}))}
@@ -46,7 +47,7 @@ func main() {
 		if *read != "" {
 			return readAll(o, *read)
 		}
-		return station(o, *host, *seed, *out)
+		return station(o, *host, *seed, *out, *copies)
 	}()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "load:", err)
@@ -90,7 +91,7 @@ func readAll(o cluster.ConnOptions, path string) error {
 	return errors.Join(err, c.Close())
 }
 
-func station(o cluster.ConnOptions, host string, seed uint64, out string) error {
+func station(o cluster.ConnOptions, host string, seed uint64, out string, replicas bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	var conns []*cluster.Conn
@@ -102,10 +103,14 @@ func station(o cluster.ConnOptions, host string, seed uint64, out string) error 
 		}
 		conns = append(conns, c)
 	}
-	// An emulated processor that is busy with this leaves nothing for the node beside it.
-	const pace = 400 * time.Millisecond
+	// An emulated processor that is busy with this leaves nothing for the node beside it. A
+	// put that has replicas keeps three of them busy.
+	pace := 400 * time.Millisecond
+	if replicas {
+		pace = time.Second
+	}
 	load := cluster.StartLoad(context.Background(), cluster.LoadOptions{
-		Name: "lab-" + host, Seed: seed, Dir: out, Prefix: host, Workers: 3, Pace: pace,
+		Name: "lab-" + host, Seed: seed, Dir: out, Prefix: host, Workers: 3, Pace: pace, Replicas: replicas,
 		Stores: []linear.Store{conns[0].Store(), conns[1].Store()},
 	})
 	s := cluster.NewStation(context.Background(), cluster.StationOptions{Host: host, Conn: conns[2], Load: load, Pace: pace})
