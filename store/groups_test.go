@@ -80,13 +80,16 @@ func newCluster(t *testing.T, config func(*Config)) *cluster {
 	return c
 }
 
+// shortly is for how long the logs keep what an absent replica lacks: tests are about snapshots.
+const shortly = 500 * time.Millisecond
+
 // start begins a life of a store.
 func (h *host) start() {
 	h.c.t.Helper()
 	cfg := testConfig(h.disk)
 	cfg.Lease, cfg.BeatInterval = 20*time.Millisecond, 5*time.Millisecond
 	cfg.Engine = func(e EngineEnv) (Engine, error) {
-		n := driver.New(driver.Config{Name: nameOf(h.id), Log: e.Log, Stream: e.Stream, Fenced: e.Fenced, Link: &link{h.c, h.id}})
+		n := driver.New(driver.Config{Name: nameOf(h.id), Log: e.Log, Stream: e.Stream, Fenced: e.Fenced, Link: &link{h.c, h.id}, Absent: shortly})
 		h.mu.Lock()
 		h.engine = n
 		h.mu.Unlock()

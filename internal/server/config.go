@@ -103,6 +103,9 @@ type Config struct {
 	// LeaderQuiet is for how long a group of replicas must have been as it is before its leader goes back to the node that the map prefers.
 	// Default 1 minute.
 	LeaderQuiet time.Duration
+	// ReplicaAbsent is for how long the log keeps what a replica lacks whose node is away, while no more than half of the log is in use: who is
+	// away for longer is sent all that its group has. Default 5 minutes.
+	ReplicaAbsent time.Duration
 	// MaxWatches bounds the watches that wait for events. Default 4096.
 	MaxWatches int
 	// MaxPoll bounds how long one waits before it is answered with nothing.

@@ -79,7 +79,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Cluster != nil {
 		srv.groups = groups.New(groups.Env{
 			Node: cfg.Cluster.NodeID, Secret: cfg.Secret, Log: srv.log, Logger: cfg.Logger,
-			Store: func() *store.Store { return srv.main.Store }, Routes: srv.routes, Quiet: cfg.LeaderQuiet,
+			Store: func() *store.Store { return srv.main.Store }, Routes: srv.routes, Quiet: cfg.LeaderQuiet, Absent: cfg.ReplicaAbsent,
 			Openings: srv.member.Openings, Admit: srv.member.Admit, SetBack: srv.member.SetBack,
 		})
 		srv.groups.Store(&main.Store)

@@ -198,6 +198,7 @@ type Stats struct {
 	Segments int   // in force
 	Free     int   // files that are ready for use
 	Bytes    int64 // of the segments in force, up to their ends
+	Bound    int64 // of Bytes: Config.MaxBytes
 	// End is behind the newest frame that was sealed, Durable behind the newest that is
 	// durable with all before it, Passed behind the newest that has passed. Whole is the
 	// end of the newest segment that was left and all of whose frames have passed: up to
@@ -219,7 +220,7 @@ func (l *Log) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := Stats{
-		Segments: len(l.segs.force), Free: len(l.segs.free), Bytes: l.segs.bytes(l.w.end), Durable: l.w.durable, End: l.w.end,
+		Segments: len(l.segs.force), Free: len(l.segs.free), Bytes: l.segs.bytes(l.w.end), Bound: l.c.MaxBytes, Durable: l.w.durable, End: l.w.end,
 		Frames: l.count.frames, Records: l.count.records, Written: l.count.bytes, Padding: l.count.padding, Syncs: l.count.syncs,
 		Changes: l.count.changes, Made: l.count.made, Recycled: l.count.recycled, Removed: l.count.removed, Carried: l.count.carried,
 	}

@@ -177,8 +177,8 @@ func (n *Node) start() error {
 		Fabric: n.host, Listen: n.addr(), DataDir: "data", FS: disk.wrap(n.fs), Shards: shards,
 		MemoryLimit: 8 << 20, RegionSize: 1 << 20, IndexRegionSize: 1 << 20, WatchBytes: store.MinWatchBytes,
 		StagingBytes: 80 << 20, ScrubRate: 2 << 10, CacheBytes: 1 << 20, MinFreeBytes: -1, LogBytes: store.MinLogBytes, Simulated: store.Simulated{GroupEntry: 192 << 10, Clock: n.clock}, Workers: 4, MemoryKind: memoryKind(),
-		LeaderQuiet: 5 * time.Second,
-		Cluster:     &server.ClusterConfig{NodeID: n.id, Name: "red", Insecure: true, Transport: gossip},
+		LeaderQuiet: 5 * time.Second, ReplicaAbsent: time.Duration(w.seed%2) * time.Second,
+		Cluster: &server.ClusterConfig{NodeID: n.id, Name: "red", Insecure: true, Transport: gossip},
 	}
 	for _, other := range w.nodes {
 		if other != n {

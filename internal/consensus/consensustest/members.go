@@ -276,6 +276,68 @@ func shortlyAway(w *World) {
 	}
 }
 
+// keptForTheAbsent: a replica whose node is away for a while, as one that is started anew, needs no snapshot, whoever led: the log keeps what it lacks. It does
+// so until the replica has been away for too long, or half of the log is in use.
+func keptForTheAbsent(w *World) {
+	w.absent = time.Minute
+	for _, name := range w.names {
+		w.node(name).crash(0, false)
+		w.node(name).boot()
+	}
+	w.found(group, 3)
+	w.puts("a", 3)
+	// gone has a node be away for so long, while the others do something, and trim. It returns how many snapshots it needs.
+	gone := func(what string, away *Node, long time.Duration, meanwhile func()) int {
+		w.trimAll()
+		away.crash(0, false)
+		meanwhile()
+		time.Sleep(long)
+		w.trimAll()
+		time.Sleep(100 * time.Millisecond)
+		before := w.net.snapshotsSent()
+		away.boot()
+		w.puts(what+", back", 3)
+		w.settle(group)
+		return w.net.snapshotsSent() - before
+	}
+	follower := func() *Node { return w.others(w.leader(group).node.name)[0] }
+	some := func() { w.puts("some", 10) }
+	for range 2 { // the second time it has a higher index, and not all that was ever there
+		if n := gone("follower", follower(), 30*time.Second, some); n != 0 {
+			w.errorf("a follower that was away for half a minute was sent %d snapshots", n)
+		}
+	}
+	if n := gone("leader", w.leader(group).node, 30*time.Second, some); n != 0 {
+		w.errorf("a leader that was away for half a minute was sent %d snapshots", n)
+	}
+	if n := gone("long", follower(), 2*time.Minute, some); n == 0 {
+		w.errorf("the log has kept two minutes of entries, and one is meant")
+	}
+	used := func() (n, bound int64) {
+		lead := w.leader(group).node
+		lead.mu.Lock()
+		defer lead.mu.Unlock()
+		s := lead.log.Stats()
+		return s.Bytes, s.Bound
+	}
+	n := gone("full", follower(), time.Second, func() {
+		for i := 0; ; i++ {
+			if n, bound := used(); n > bound/2 {
+				return
+			} else if i > 10_000 {
+				w.t.Fatalf("%d bytes of the log are used, of %d", n, bound)
+			}
+			w.puts(fmt.Sprint("fill ", i), 1)
+		}
+	})
+	if n == 0 {
+		w.errorf("the log keeps entries for a replica, and more than half of it is in use")
+	}
+	if n, bound := used(); n > bound/2 {
+		w.errorf("%d bytes of the log are used, of %d", n, bound)
+	}
+}
+
 // snapshotIsCut: one that does not arrive is sent again.
 func snapshotIsCut(w *World) {
 	w.found(group, 3)

@@ -57,6 +57,7 @@ func Run(t *testing.T, engines Maker) {
 		{"LongAdoption", 3, longAdoption},
 		{"StalledSnapshot", 3, stalledSnapshot},
 		{"TrimInApply", 3, trimInApply},
+		{"KeptForTheAbsent", 3, keptForTheAbsent},
 		{"StartsAndStops", 3, startsAndStops},
 		{"ChangeAtTheEnd", 4, changeAtTheEnd},
 	} {

@@ -27,7 +27,8 @@ type NodeConfig struct {
 	Log    *log.Log
 	Link   consensus.Link
 	Fenced func(consensus.GroupID, error)
-	Full   func() bool // the disk of the node takes no puts
+	Full   func() bool   // the disk of the node takes no puts
+	Absent time.Duration // for how long the log keeps what a replica lacks that is away
 }
 
 // A Maker makes an engine.
@@ -42,13 +43,18 @@ type World struct {
 	names []string
 	nodes map[string]*Node
 
+	absent time.Duration // NodeConfig.Absent
+
 	mu  sync.Mutex
 	rng *rand.Rand
 }
 
+// shortly is for how long a log keeps what an absent replica lacks, in most scenes: those are about snapshots.
+const shortly = 500 * time.Millisecond
+
 // newWorld makes nodes that are up, and have no replicas.
 func newWorld(t testing.TB, seed uint64, engines Maker, nodes int) *World {
-	w := &World{t: t, make: engines, judge: newJudge(), nodes: map[string]*Node{}, rng: rand.New(rand.NewPCG(seed, 7))}
+	w := &World{t: t, make: engines, judge: newJudge(), nodes: map[string]*Node{}, rng: rand.New(rand.NewPCG(seed, 7)), absent: shortly}
 	w.net = newNetwork(w)
 	for i := range nodes {
 		name := fmt.Sprintf("n%d", i+1)

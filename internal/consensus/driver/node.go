@@ -33,6 +33,9 @@ type Config struct {
 	// Memory bounds the bytes of entries of a group that are kept in memory behind their
 	// sync, for followers that are not far behind; default 4 MiB.
 	Memory int64
+	// Absent is for how long the log keeps what a replica lacks that is not heard of, while no more than half of the log is in use; default 5 minutes.
+	// Who is away for longer is sent a snapshot.
+	Absent time.Duration
 	// Fenced is told of a replica that was stopped by an error. It must not block.
 	Fenced func(consensus.GroupID, error)
 	Logger *slog.Logger
@@ -53,6 +56,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Memory == 0 {
 		c.Memory = 4 << 20
+	}
+	if c.Absent == 0 {
+		c.Absent = 5 * time.Minute
 	}
 	if c.Stream == nil {
 		c.Stream = func(g consensus.GroupID) uint64 { return uint64(g) }
@@ -428,17 +434,6 @@ func (n *Node) Deliver(node string, b []byte) (bad error) {
 	}
 	n.help()
 	return bad
-}
-
-// trim is an event: the machine durably has the entries up to an index. What is not published
-// yet, or what others need, goes with a later tick.
-func (t *turn) trim(g *group, upTo uint64) error {
-	g.saved = max(g.saved, upTo)
-	if upTo := min(g.saved, g.published, g.kept()); upTo > g.trimmed && !g.adopting {
-		g.trimmed = upTo
-		t.append(g, g.r.Trim(upTo))
-	}
-	return nil
 }
 
 // Stop implements consensus.Engine.

@@ -112,22 +112,6 @@ func (g *group) forget() {
 	}
 }
 
-// kept returns up to where the log may be trimmed for the others: not past a snapshot that is
-// on its way, nor past what a replica lacks that is well and not far behind, so that
-// what it lacks is in memory here.
-func (g *group) kept() uint64 {
-	most := ^uint64(0)
-	for _, s := range g.sending {
-		most = min(most, s.index)
-	}
-	for _, p := range g.peers {
-		if g.quiet[p.ID] < patience && !p.Snapshot && p.Match+1 >= g.disk.InMemory() {
-			most = min(most, p.Match)
-		}
-	}
-	return most
-}
-
 // sendSnapshot sends what the applier has taken of the machine.
 func (t *turn) sendSnapshot(g *group, to consensus.ReplicaID, out *sending, s consensus.Snapshot) error {
 	head := consensus.SnapshotHead{Group: g.id, From: g.self, To: to, Term: g.r.Word(), State: s.State()}

@@ -140,7 +140,8 @@ func (l *lan) join(t testing.TB, name string, id consensus.ReplicaID, dir log.Di
 		t.Fatal(err)
 	}
 	link := &lateLink{}
-	m.n = driver.New(driver.Config{Name: name, Log: m.log, Link: link, Fenced: func(_ consensus.GroupID, err error) { t.Errorf("%s is fenced: %v", name, err) }})
+	const shortly = 500 * time.Millisecond // who is away for longer gets a snapshot
+	m.n = driver.New(driver.Config{Name: name, Log: m.log, Link: link, Absent: shortly, Fenced: func(_ consensus.GroupID, err error) { t.Errorf("%s is fenced: %v", name, err) }})
 	m.site = l.open(t, name, func(c *Config) { c.Endpoint = m.n })
 	link.set(m.Transport)
 	if err := m.n.Create(aGroup, id, s); err != nil {

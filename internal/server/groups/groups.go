@@ -38,6 +38,8 @@ type Env struct {
 	Meet time.Duration
 	// Quiet is for how long a group must have been as it is before its leader goes back to its preferred node. Default 1 minute.
 	Quiet time.Duration
+	// Absent is for how long the log keeps what a replica lacks that is away (driver.Config). Default 5 minutes.
+	Absent time.Duration
 }
 
 // Groups are the groups of which a node has replicas. A nil Groups is that of a server that is alone: it has none.
@@ -84,7 +86,7 @@ func (g *Groups) Store(c *store.Config) {
 // open makes the engine.
 func (g *Groups) open(env store.EngineEnv) (store.Engine, error) {
 	g.engine = driver.New(driver.Config{
-		Name: g.env.Node, Log: env.Log, Link: &g.link, Stream: env.Stream, Fenced: env.Fenced, Full: env.Full, Settled: g.quiet() / settledPart, Logger: g.env.Logger,
+		Name: g.env.Node, Log: env.Log, Link: &g.link, Stream: env.Stream, Fenced: env.Fenced, Full: env.Full, Settled: g.quiet() / settledPart, Absent: g.env.Absent, Logger: g.env.Logger,
 	})
 	return g.engine, nil
 }

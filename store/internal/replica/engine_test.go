@@ -90,7 +90,8 @@ func (h *host) start(first bool) {
 		t.Fatal(err)
 	}
 	n := h.c.group.start(h.id)
-	e := driver.New(driver.Config{Name: nameOf(h.id), Log: l, Link: &wire{h.c, h.id}, Fenced: func(_ consensus.GroupID, err error) {
+	const shortly = 500 * time.Millisecond // storms are to have snapshots
+	e := driver.New(driver.Config{Name: nameOf(h.id), Log: l, Link: &wire{h.c, h.id}, Absent: shortly, Fenced: func(_ consensus.GroupID, err error) {
 		h.c.mu.Lock()
 		defer h.c.mu.Unlock()
 		if h.engine != nil && h.log == l { // else its disk has lost power
