@@ -321,12 +321,15 @@ func keptForTheAbsent(w *World) {
 		return s.Bytes, s.Bound
 	}
 	n := gone("full", follower(), time.Second, func() {
+		var most int64
 		for i := 0; ; i++ {
-			if n, bound := used(); n > bound/2 {
-				return
+			n, bound := used()
+			if n > bound/2 || n < most {
+				return // n < most: it was more than half since the last look, and a tick has trimmed it
 			} else if i > 10_000 {
 				w.t.Fatalf("%d bytes of the log are used, of %d", n, bound)
 			}
+			most = n
 			w.puts(fmt.Sprint("fill ", i), 1)
 		}
 	})
