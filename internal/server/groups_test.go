@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -421,21 +422,31 @@ func TestCutLeaderAnswersNoGet(t *testing.T) {
 	if got, err := p.get(keyOf(0), 100); err != nil || string(got.Value) != "old" {
 		t.Fatalf("%q, %v", got.Value, err)
 	}
-	old.groups.Cut()
 	group := r.m.Replication.Groups[r.m.Replication.Group[0]].ID
-	for what, ask := range map[string]func() error{
-		"scan":  func() error { _, err := p.scan(wire.Scan{Group: group}); return err },
-		"watch": func() error { _, err := p.call(watchOf(wire.Watch{Group: group})); return err },
-		"get":   func() error { _, err := p.get(keyOf(0), 100); return err },
-		"exists": func() error {
+	asks := map[string]func(*peer) error{
+		"scan":  func(p *peer) error { _, err := p.scan(wire.Scan{Group: group}); return err },
+		"watch": func(p *peer) error { _, err := p.call(watchOf(wire.Watch{Group: group})); return err },
+		"get":   func(p *peer) error { _, err := p.get(keyOf(0), 100); return err },
+		"exists": func(p *peer) error {
 			_, err := p.call(func(id uint64) []byte { return wire.AppendExists(nil, id, wire.Key{Key: []byte(keyOf(0))}) })
 			return err
 		},
-	} {
-		if err := ask(); wire.StatusOf(err) != wire.StatusNotLeader {
-			t.Errorf("%s: %v", what, err)
-		}
 	}
+	peers := map[string]*peer{}
+	for what := range asks {
+		peers[what] = dial(t, old, peerOptions{})
+	}
+	old.groups.Cut()
+	// All are asked at once, while it believes that it leads: the first answer comes when it does so no more.
+	var asked sync.WaitGroup
+	for what, ask := range asks {
+		asked.Go(func() {
+			if err := ask(peers[what]); wire.StatusOf(err) != wire.StatusNotLeader {
+				t.Errorf("%s: %v", what, err)
+			}
+		})
+	}
+	asked.Wait()
 	r.nodes[lead] = nil
 	r.put(keyOf(0), "new")
 	if _, err := p.get(keyOf(0), 100); wire.StatusOf(err) != wire.StatusNotLeader {
