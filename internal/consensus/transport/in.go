@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/wire"
@@ -136,13 +137,7 @@ func (t *Transport) welcome(dev rdma.Device, req rdma.ConnRequest) (key outKey, 
 	if err := e.recv(slot); err != nil {
 		return key, nil, err
 	}
-	t.mu.Lock()
-	old := t.ins[key]
-	t.ins[key] = e
-	t.mu.Unlock()
-	if old != nil {
-		old.qp.Disconnect() // the node has opened a new way: the old one is dead, or soon
-	}
+	t.come(key, e)
 	if err := e.say(ctx, message{kind: kindWelcome, value: uint32(e.recvs)}); err != nil {
 		t.gone(key, e)
 		return key, nil, err
@@ -177,12 +172,40 @@ func (t *Transport) unclaim(n wire.Nonce) {
 	delete(t.nonces, n)
 }
 
+// maxWays is how many ways of a lane a node may have open to this one: one, but for snapshots, each of which has its own. It sends fewer at a
+// time (driver.MaxSending), and begins others when this node does not know yet that the last ones have ended.
+func maxWays(lane wire.Lane) int {
+	if lane == wire.LaneState {
+		return 4
+	}
+	return 1
+}
+
+// come notes a new way. If there are too many now, the oldest one is dead, or soon: it is ended.
+func (t *Transport) come(key outKey, e *end) {
+	t.mu.Lock()
+	ways := append(t.ins[key], e)
+	var old *end
+	if len(ways) > maxWays(key.lane) {
+		old = ways[0]
+		ways = slices.Delete(ways, 0, 1)
+	}
+	t.ins[key] = ways
+	t.mu.Unlock()
+	if old != nil {
+		old.qp.Disconnect()
+	}
+}
+
 // gone forgets a way.
 func (t *Transport) gone(key outKey, e *end) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ins[key] == e {
+	ways := slices.DeleteFunc(t.ins[key], func(other *end) bool { return other == e })
+	if len(ways) == 0 {
 		delete(t.ins, key)
+	} else {
+		t.ins[key] = ways
 	}
 }
 

@@ -80,7 +80,7 @@ type Transport struct {
 
 	mu     sync.Mutex
 	outs   map[outKey]*out
-	ins    map[outKey]*end // the newest of each lane of each node
+	ins    map[outKey][]*end // the newest of each lane of each node, maxWays of them at most; the oldest first
 	uses   map[rdma.Device]*use
 	nonces map[wire.Nonce]bool // of the requests that are being set up
 	untold int                 // requests that were refused since toldAt, when a line told of one
@@ -111,7 +111,7 @@ func New(c Config) (*Transport, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	t := &Transport{c: c, setups: make(chan struct{}, MaxSetups), outs: map[outKey]*out{}, ins: map[outKey]*end{}, uses: map[rdma.Device]*use{}, nonces: map[wire.Nonce]bool{}}
+	t := &Transport{c: c, setups: make(chan struct{}, MaxSetups), outs: map[outKey]*out{}, ins: map[outKey][]*end{}, uses: map[rdma.Device]*use{}, nonces: map[wire.Nonce]bool{}}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t, nil
 }
@@ -145,10 +145,12 @@ func (t *Transport) Forget(node string) {
 			o.close()
 		}
 	}
-	for key, e := range t.ins {
+	for key, ends := range t.ins {
 		if key.node == node {
 			delete(t.ins, key)
-			e.qp.Disconnect()
+			for _, e := range ends {
+				e.qp.Disconnect()
+			}
 		}
 	}
 }
@@ -160,8 +162,10 @@ func (t *Transport) Close() error {
 	for _, o := range t.outs {
 		o.close()
 	}
-	for _, e := range t.ins {
-		e.qp.Disconnect()
+	for _, ends := range t.ins {
+		for _, e := range ends {
+			e.qp.Disconnect()
+		}
 	}
 	t.mu.Unlock()
 	t.running.Wait()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/internal/consensus/driver"
 	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
@@ -476,6 +477,73 @@ func TestSnapshot(t *testing.T) {
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// TestSnapshotsSideBySide: a node sends the snapshots of several groups at once, and each arrives; of the ways that it does not end,
+// the oldest is taken for dead when there are too many.
+func TestSnapshotsSideBySide(t *testing.T) {
+	a, b := two(t)
+	const most = 2 * driver.MaxSending // those of the last ones that are not known to have ended, and new ones
+	entered, goOn := make(chan struct{}, most+1), make(chan struct{})
+	b.box.receive = func(ctx context.Context, h consensus.SnapshotHead, r io.Reader) error {
+		entered <- struct{}{}
+		select {
+		case <-goOn:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		data, err := io.ReadAll(r)
+		if err == nil && len(data) != int(h.Group)<<18 {
+			err = fmt.Errorf("group %d has %d bytes", h.Group, len(data))
+		}
+		return err
+	}
+	send := func(i int) error {
+		head := snapHead
+		head.Group = consensus.GroupID(i)
+		return a.Snapshot(t.Context(), "b", head, bytes.NewReader(make([]byte, i<<18)))
+	}
+	enter := func() {
+		t.Helper()
+		select {
+		case <-entered:
+		case <-time.After(teeth.Patience(20 * time.Second)):
+			t.Fatal("it is not received")
+		}
+	}
+	var all sync.WaitGroup
+	for i := range most {
+		all.Go(func() {
+			if err := send(1 + i); err != nil {
+				t.Errorf("beside others: %v", err)
+			}
+		})
+		enter()
+	}
+	close(goOn)
+	all.Wait()
+
+	goOn = make(chan struct{})
+	got := make([]chan error, most+1)
+	for i := range got {
+		got[i] = make(chan error, 1)
+		go func() { got[i] <- send(1 + i) }()
+		enter()
+	}
+	select {
+	case err := <-got[0]:
+		if err == nil {
+			t.Error("it ends well")
+		}
+	case <-time.After(teeth.Patience(20 * time.Second)):
+		t.Error("the oldest of too many goes on")
+	}
+	close(goOn)
+	for _, c := range got[1:] {
+		if err := <-c; err != nil {
+			t.Errorf("one that is not the oldest: %v", err)
+		}
+	}
+}
 
 // TestSnapshotEnds: the sender gives up when its context does, and both when a transport is
 // closed.
