@@ -2,10 +2,14 @@
 
 package store
 
-import "time"
+import (
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/teeth"
+)
 
 // underRace: the race detector makes a test some twenty times slower.
 const underRace = false
 
 // testPatience is how long tests wait for what must come.
-const testPatience = time.Minute
+var testPatience = teeth.Patience(time.Minute)
