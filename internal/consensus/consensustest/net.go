@@ -18,15 +18,18 @@ import (
 type network struct {
 	w *World
 
-	mu    sync.Mutex
-	cuts  map[[2]string]bool // from, to
-	loss  float64            // of messages
-	twice float64            // of messages
-	upTo  time.Duration      // a message takes up to so long
-	lose  int                // of the snapshots that come, so many do not arrive
-	snaps int                // that were sent
-	haul  time.Duration      // a snapshot takes so long
-	beats int                // frames with heartbeats that were sent
+	mu                sync.Mutex
+	cuts              map[[2]string]bool // from, to
+	loss              float64            // of messages
+	twice             float64            // of messages
+	upTo              time.Duration      // a message takes up to so long
+	lose              int                // of the snapshots that come, so many do not arrive
+	snaps             int                // that were sent
+	taken             int                // that arrived
+	haul              time.Duration      // a snapshot takes so long
+	intake            time.Duration      // and to be received
+	sending, received tally              // snapshots, by nodes
+	beats             int                // frames with heartbeats that were sent
 }
 
 func newNetwork(w *World) *network {
@@ -140,15 +143,25 @@ func (n *network) send(from *Node, to string, g consensus.GroupID, m *pb.Message
 var errCut = errors.New("consensustest: the network is cut")
 
 // Snapshot takes a state to a node, which takes a while.
-func (l *link) Snapshot(ctx context.Context, to string, h consensus.SnapshotHead, data io.Reader) error {
+func (l *link) Snapshot(ctx context.Context, to string, h consensus.SnapshotHead, data io.Reader) (err error) {
 	b, err := io.ReadAll(data)
 	if err != nil {
 		return err
 	}
+	pair := l.node.name + " to " + to
 	l.n.mu.Lock()
 	l.n.snaps++
+	l.n.sending.add(pair, 1)
 	haul := l.n.haul
 	l.n.mu.Unlock()
+	defer func() {
+		l.n.mu.Lock()
+		defer l.n.mu.Unlock()
+		l.n.sending.add(pair, -1)
+		if err == nil {
+			l.n.taken++
+		}
+	}()
 	select {
 	case <-time.After(haul + l.n.w.upTo(20*time.Millisecond)):
 	case <-ctx.Done():
@@ -166,5 +179,5 @@ func (l *link) Snapshot(ctx context.Context, to string, h consensus.SnapshotHead
 		l.n.w.sleep(100 * time.Millisecond)
 		return errCut
 	}
-	return e.Receive(ctx, l.node.name, h, bytes.NewReader(b))
+	return l.receive(ctx, to, e, h, b)
 }

@@ -34,6 +34,8 @@ func Run(t *testing.T, engines Maker) {
 		{"Snapshot", 3, snapshots},
 		{"ShortlyAway", 3, shortlyAway},
 		{"SnapshotIsCut", 3, snapshotIsCut},
+		{"ManySnapshots", 5, manySnapshots},
+		{"FailingSnapshots", 3, failingSnapshots},
 		{"ComeAndGo", 5, comeAndGo},
 		{"RefusedChanges", 4, refusedChanges},
 		{"Transfer", 3, transfer},

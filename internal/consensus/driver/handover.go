@@ -80,7 +80,5 @@ func (g *group) gone() {
 	g.reads.fail(consensus.ErrNotLeader)
 	g.handing.end(nil)
 	g.unsettled()
-	for _, s := range g.sending {
-		s.cancel()
-	}
+	g.abandon()
 }

@@ -86,6 +86,8 @@ type Node struct {
 	any       chan struct{} // closed once there has been a group: a node without any does not tick
 	backlog   backlog
 	disk      fullness
+	places    places
+	receiving chan struct{} // capacity MaxReceiving: snapshots that are received
 	ticks     atomic.Uint64 // of the clock
 
 	mu        sync.Mutex
@@ -112,7 +114,7 @@ func New(c Config) *Node {
 	f.Drop()
 	n := &Node{
 		c: c, most: most, proposing: int64(c.Limits.WithDefaults().Uncommitted),
-		poke: make(chan struct{}, 1), turns: make(chan *turn, 1), any: make(chan struct{}), groups: map[consensus.GroupID]*group{}, starting: map[consensus.GroupID]bool{},
+		poke: make(chan struct{}, 1), turns: make(chan *turn, 1), any: make(chan struct{}), receiving: make(chan struct{}, MaxReceiving), groups: map[consensus.GroupID]*group{}, starting: map[consensus.GroupID]bool{},
 	}
 	n.backlog.cond.L = &n.backlog.mu
 	n.turns <- &turn{n: n, out: map[string]*outgoing{}}
@@ -212,9 +214,7 @@ func (g *group) end(err error) {
 	g.reads.fail(err)
 	g.handing.end(err)
 	g.unsettled()
-	for _, s := range g.sending {
-		s.cancel()
-	}
+	g.abandon()
 	if g.received != nil {
 		g.received.drop(err)
 		g.received = nil

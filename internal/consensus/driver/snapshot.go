@@ -4,144 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"sync/atomic"
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/internal/consensus/core"
 )
-
-// snapshot begins to send the machine's state to a replica. The applier calls it, so it is
-// between two Apply (R8).
-func (a *applier) snapshot(to consensus.ReplicaID, out *sending) {
-	s, err := a.g.m.Snapshot(out.ctx)
-	if err != nil {
-		a.g.post(func(t *turn, g *group) error {
-			t.n.c.Logger.Warn("a snapshot could not be made", "group", g.id, "for", to, "err", err)
-			return g.sent(to, out, false)
-		})
-		return
-	}
-	drop := func() { s.Close() }
-	if !a.g.postEvent(event{do: func(t *turn, g *group) error { return t.sendSnapshot(g, to, out, s) }, drop: drop}, false) {
-		drop()
-	}
-}
-
-// A sending is a snapshot for a replica. The log keeps what follows it until it is over.
-type sending struct {
-	ctx    context.Context
-	cancel context.CancelFunc
-	index  uint64       // of the snapshot
-	read   atomic.Int64 // bytes that the link has taken
-	seen   int64        // of them at the last tick
-	idle   int          // ticks since the link has taken any
-	over   bool         // it has arrived, or not
-	age    int          // ticks since then
-}
-
-// Ticks: linger is for how long the log still keeps what follows a snapshot that has arrived,
-// because the replica asks for it now; stalled is after how long without progress a snapshot
-// is given up.
-const (
-	linger  = 20
-	stalled = 3000
-)
-
-// A progress counts what is read.
-type progress struct {
-	io.Reader
-	n *atomic.Int64
-}
-
-// Read implements io.Reader.
-func (p progress) Read(b []byte) (int, error) {
-	n, err := p.Reader.Read(b)
-	p.n.Add(int64(n))
-	return n, err
-}
-
-// sent notes what came of a snapshot.
-func (g *group) sent(to consensus.ReplicaID, s *sending, ok bool) error {
-	s.over = true
-	s.cancel()
-	if g.sending[to] != s {
-		return nil
-	}
-	return g.r.Sent(to, ok)
-}
-
-// patience is for how many ticks a replica that is not heard of counts as well.
-const patience = 50
-
-// hear takes in who was heard of. The library forgets that of all replicas at once, each election timeout, and hears of them with the next
-// heartbeat: whoever believed it meanwhile would take all of them for gone, and hand a group to nobody. It is called each tick.
-func (g *group) hear() {
-	grace := 2 * g.n.c.Limits.WithDefaults().HeartbeatTicks
-	g.peers = g.r.Peers(g.peers[:0])
-	for i := range g.peers {
-		p := &g.peers[i]
-		p.Room = g.standing.room[p.ID]
-		if p.Active {
-			g.quiet[p.ID] = 0
-			continue
-		}
-		g.quiet[p.ID]++
-		p.Active = g.quiet[p.ID] <= grace
-	}
-	if len(g.peers) == 0 {
-		clear(g.quiet)
-	}
-}
-
-// forget drops what the log need not keep entries for any more. It is called each tick.
-func (g *group) forget() {
-	for to, s := range g.sending {
-		if s.over {
-			if s.age++; s.age > linger {
-				delete(g.sending, to)
-			}
-			continue
-		}
-		s.idle++
-		if n := s.read.Load(); n != s.seen {
-			s.seen, s.idle = n, 0
-		}
-		if s.idle > stalled || g.config.Node(to) == "" {
-			s.cancel()
-		}
-	}
-}
-
-// sendSnapshot sends what the applier has taken of the machine.
-func (t *turn) sendSnapshot(g *group, to consensus.ReplicaID, out *sending, s consensus.Snapshot) error {
-	head := consensus.SnapshotHead{Group: g.id, From: g.self, To: to, Term: g.r.Word(), State: s.State()}
-	node := g.node(to)
-	if !g.enter() {
-		return s.Close() // the replica is about to end
-	}
-	if role := g.r.Role(); !role.Leads || node == "" || out.ctx.Err() != nil {
-		go func() {
-			defer g.leave()
-			s.Close()
-		}()
-		return g.sent(to, out, false)
-	}
-	out.index = head.State.Applied
-	go func() {
-		defer g.leave()
-		err := t.n.c.Link.Snapshot(out.ctx, node, head, progress{s, &out.read})
-		if closing := s.Close(); err == nil {
-			err = closing
-		}
-		g.post(func(t *turn, g *group) error {
-			if err != nil {
-				t.n.c.Logger.Warn("a snapshot did not arrive", "group", g.id, "at", node, "err", err)
-			}
-			return g.sent(to, out, err == nil)
-		})
-	}()
-	return nil
-}
 
 // An arrival is a snapshot that the machine has received, whole.
 type arrival struct {
@@ -191,6 +57,17 @@ func (n *Node) Receive(ctx context.Context, node string, h consensus.SnapshotHea
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(g.ctx, cancel)()
+	select {
+	case n.receiving <- struct{}{}:
+	case <-ctx.Done():
+		leave()
+		return ctx.Err()
+	}
+	leave = func() {
+		<-n.receiving
+		g.receiving.Store(false)
+		g.leave()
+	}
 	r, err := g.m.Receive(ctx, h.State, data)
 	if err != nil {
 		leave()

@@ -32,7 +32,9 @@ func (t *turn) trim(g *group, upTo uint64) error {
 func (g *group) kept() uint64 {
 	most := ^uint64(0)
 	for _, s := range g.sending {
-		most = min(most, s.index)
+		if s.state == going || s.state == lingers {
+			most = min(most, s.index)
+		}
 	}
 	peers := g.peers
 	if len(peers) == 0 {
@@ -63,4 +65,27 @@ func (g *group) keepsFor(p *consensus.Peer) bool {
 	}
 	log := g.n.c.Log.Stats()
 	return log.Bytes <= log.Bound/2
+}
+
+// patience is for how many ticks a replica that is not heard of counts as well.
+const patience = 50
+
+// hear takes in who was heard of. The library forgets that of all replicas at once, each election timeout, and hears of them with the next
+// heartbeat: whoever believed it meanwhile would take all of them for gone, and hand a group to nobody. It is called each tick.
+func (g *group) hear() {
+	grace := 2 * g.n.c.Limits.WithDefaults().HeartbeatTicks
+	g.peers = g.r.Peers(g.peers[:0])
+	for i := range g.peers {
+		p := &g.peers[i]
+		p.Room = g.standing.room[p.ID]
+		if p.Active {
+			g.quiet[p.ID] = 0
+			continue
+		}
+		g.quiet[p.ID]++
+		p.Active = g.quiet[p.ID] <= grace
+	}
+	if len(g.peers) == 0 {
+		clear(g.quiet)
+	}
 }

@@ -1,7 +1,6 @@
 package driver
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -196,12 +195,7 @@ func (t *turn) send(g *group, m *pb.Message) {
 	kind := m.GetType()
 	switch kind {
 	case pb.MsgSnap:
-		if s := g.sending[to]; s == nil || s.over {
-			s := &sending{index: g.saved} // what the machine makes is not older
-			s.ctx, s.cancel = context.WithCancel(g.ctx)
-			g.sending[to] = s
-			g.queue.put(job{snapshot: to, sending: s})
-		}
+		g.needs(to)
 		return
 	case pb.MsgApp, pb.MsgHeartbeat:
 		if kind == pb.MsgHeartbeat && len(m.Context) == 0 {
@@ -256,7 +250,9 @@ func (t *turn) tick(g *group) error {
 	g.handing.tick(2 * limits.ElectionTicks)
 	g.standing.tick(g.r.Role())
 	g.hear()
-	g.forget()
+	if err := g.look(); err != nil {
+		return err
+	}
 	if !g.overdue(t.now) {
 		if err := t.trim(g, g.saved); err != nil {
 			return err
