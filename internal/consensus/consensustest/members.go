@@ -279,11 +279,7 @@ func shortlyAway(w *World) {
 // keptForTheAbsent: a replica whose node is away for a while, as one that is started anew, needs no snapshot, whoever led: the log keeps what it lacks. It does
 // so until the replica has been away for too long, or half of the log is in use.
 func keptForTheAbsent(w *World) {
-	w.absent = time.Minute
-	for _, name := range w.names {
-		w.node(name).crash(0, false)
-		w.node(name).boot()
-	}
+	w.keeps(time.Minute)
 	w.found(group, 3)
 	w.puts("a", 3)
 	// gone has a node be away for so long, while the others do something, and trim. It returns how many snapshots it needs.
@@ -338,6 +334,51 @@ func keptForTheAbsent(w *World) {
 	}
 	if n, bound := used(); n > bound/2 {
 		w.errorf("%d bytes of the log are used, of %d", n, bound)
+	}
+}
+
+// keeps has the logs keep what an absent replica lacks for so long. There are no replicas yet.
+func (w *World) keeps(long time.Duration) {
+	w.absent = long
+	for _, name := range w.names {
+		w.node(name).crash(0, false)
+		w.node(name).boot()
+	}
+}
+
+// keptOverAStart: what a log has kept for an absent replica goes when that one has it, also if the node was started anew meanwhile, and no checkpoint follows: at a
+// group in which nothing is written there is none, and a log that kept its entries would be full one day for all groups.
+func keptOverAStart(w *World) {
+	for _, n := range w.nodes {
+		n.never = true
+	}
+	w.keeps(time.Minute)
+	w.found(group, 3)
+	w.puts("a", 3)
+	lead := w.leader(group).node
+	away := w.others(lead.name)[0]
+	away.crash(0, false)
+	w.puts("b", 10)
+	time.Sleep(time.Second)
+	w.trimAll()
+	w.puts("c", 1)
+	if s, err := lead.engineOf().Status(group); err != nil || s.First > 10 {
+		w.errorf("%s has entries from %d on, and nothing is kept: %v", lead.name, s.First, err)
+	}
+	for _, n := range w.others(away.name) {
+		n.crash(0, false)
+		n.boot()
+	}
+	away.boot()
+	w.settle(group)
+	time.Sleep(time.Second)
+	for _, n := range w.others(away.name) {
+		n.mu.Lock()
+		c, err := decode(n.replicas[group].saved)
+		n.mu.Unlock()
+		if s, serr := n.engineOf().Status(group); err != nil || serr != nil || s.First != c.Applied+1 {
+			w.errorf("%s has entries from %d on, and its machine has those up to %d: %v %v", n.name, s.First, c.Applied, err, serr)
+		}
 	}
 }
 

@@ -60,6 +60,7 @@ func Run(t *testing.T, engines Maker) {
 		{"StalledSnapshot", 3, stalledSnapshot},
 		{"TrimInApply", 3, trimInApply},
 		{"KeptForTheAbsent", 3, keptForTheAbsent},
+		{"KeptOverAStart", 3, keptOverAStart},
 		{"StartsAndStops", 3, startsAndStops},
 		{"ChangeAtTheEnd", 4, changeAtTheEnd},
 	} {

@@ -193,7 +193,7 @@ func (n *Node) newGroup(id consensus.GroupID, self consensus.ReplicaID, m consen
 	if err != nil {
 		return nil, fmt.Errorf("consensus: group %d: %w", id, err)
 	}
-	g.trimmed = first - 1
+	g.trimmed, g.saved = first-1, state.Applied // the log may have kept more, for others
 	g.ctx, g.cancel = context.WithCancel(n.ctx)
 	g.status = consensus.Status{Group: id, ID: self, Term: g.told, Config: g.config, Last: g.r.Last(), Applied: g.published, First: first}
 	m.Durable(g.told)
