@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/internal/server/base"
 	"github.com/rdmakv/rdmakv/internal/teeth"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
@@ -75,9 +76,19 @@ func dial(t testing.TB, srv *Server, o peerOptions) *peer {
 	t.Helper()
 	p, err := tryDial(t, srv, o)
 	if err != nil {
-		t.Fatalf("dial: %v", err)
+		t.Fatalf("dial: %v (sessions that this server has ended or refused: %s)", err, whyEnded(srv))
 	}
 	return p
+}
+
+// whyEnded tells why sessions of a server have ended, as far as there are any: a client that is refused hears less.
+func whyEnded(srv *Server) (text string) {
+	for c := range base.CauseCount {
+		if n := srv.main.Counters.Ends[c].Load(); n > 0 {
+			text += fmt.Sprintf("%v %d ", c, n)
+		}
+	}
+	return text
 }
 
 func tryDial(t testing.TB, srv *Server, o peerOptions) (*peer, error) {
