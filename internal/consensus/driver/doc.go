@@ -27,7 +27,8 @@
 // Inboxes are bounded by kind: messages by MaxInbox (what has no room is lost, as on a
 // network), proposals by the library's bytes of uncommitted entries (ErrBusy), ticks by one,
 // the ends of syncs and of Apply by what was handed out. Bytes that are committed and not
-// applied are bounded by core.Limits.Applying.
+// applied are bounded by core.Limits.Applying. A node sends MaxSending snapshots to another one at a
+// time, and receives MaxReceiving; one that failed is sent again behind a pause.
 //
 // # When a disk hangs
 //
