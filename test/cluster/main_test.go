@@ -23,6 +23,7 @@ var (
 	binFlag     = flag.String("bin", "", "directory with kvserver and kvclient; empty: build them")
 	keysFlag    = flag.Int("keys", 100_000, "keys of the test that reads every key")
 	killsFlag   = flag.Int("kills", 2, "how often a leader goes in each way, in the test that measures fail-overs")
+	judgedFlag  = flag.Bool("judged", false, "a load runs beside that test, and what its clients saw is judged; calls take longer for it")
 	secondsFlag = flag.Int("seconds", 40, "how long the storm lasts")
 	outFlag     = flag.String("out", "", "directory of failing histories; empty: .cache/linearizability of the repository")
 	loopFlag    = flag.Bool("loopback", false, "hosts on loopback addresses, though there may be namespaces")

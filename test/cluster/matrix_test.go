@@ -34,17 +34,22 @@ func besiege(t *testing.T, name string, change func(*world)) *siege {
 		change(w)
 	}
 	s := &siege{world: w.replicated()}
-	var stores []linear.Store
-	for _, host := range clientHosts {
-		for range 2 {
-			s.conns = append(s.conns, w.dial(host))
-			stores = append(stores, s.conns[len(s.conns)-1].Store())
-		}
-	}
-	s.load = StartLoad(t.Context(), LoadOptions{Name: name + "-" + w.net.Kind(), Seed: *seedFlag, Stores: stores, Dir: outDir(), Pace: 20 * time.Millisecond, Replicas: true})
+	s.load, s.conns = w.startLoad(name)
 	s.probe = w.dial("west")
 	s.serves(t, "before anything goes wrong")
 	return s
+}
+
+// startLoad starts a load of two clients on each host.
+func (w *world) startLoad(name string) (load *Load, conns []*Conn) {
+	var stores []linear.Store
+	for _, host := range clientHosts {
+		for range 2 {
+			conns = append(conns, w.dial(host))
+			stores = append(stores, conns[len(conns)-1].Store())
+		}
+	}
+	return StartLoad(w.t.Context(), LoadOptions{Name: name + "-" + w.net.Kind(), Seed: *seedFlag, Stores: stores, Dir: outDir(), Pace: 20 * time.Millisecond, Replicas: true}), conns
 }
 
 // serves puts and gets keys of all nodes.
@@ -79,13 +84,19 @@ func (s *siege) scene(name string, f func(t *testing.T)) {
 // lift stops the load and judges it.
 func (s *siege) lift() {
 	s.t.Helper()
-	v, err := s.load.Finish(within(s.t))
-	s.t.Log(v)
+	judge(s.t, s.load)
+}
+
+// judge stops a load and judges it.
+func judge(t *testing.T, load *Load) {
+	t.Helper()
+	v, err := load.Finish(within(t))
+	t.Log(v)
 	if err != nil || len(v.Wrong) > 0 {
-		s.t.Errorf("the load: %v; histories that contradict every order: %v", err, v.Wrong)
+		t.Errorf("the load: %v; histories that contradict every order: %v", err, v.Wrong)
 	}
 	if v.Ops < 100 || v.Ops == v.Refused {
-		s.t.Errorf("too little was done: %v", v)
+		t.Errorf("too little was done: %v", v)
 	}
 }
 

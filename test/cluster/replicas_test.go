@@ -73,15 +73,7 @@ func TestReplicas(t *testing.T) {
 			t.Errorf("group %d: %+v", g.ID, g)
 		}
 	}
-	var stores []linear.Store
-	var conns []*Conn
-	for _, host := range clientHosts {
-		for range 2 {
-			conns = append(conns, w.dial(host))
-			stores = append(stores, conns[len(conns)-1].Store())
-		}
-	}
-	load := StartLoad(t.Context(), LoadOptions{Name: "replicas-" + w.net.Kind(), Seed: *seedFlag, Stores: stores, Dir: outDir(), Pace: 20 * time.Millisecond, Replicas: true})
+	load, conns := w.startLoad("replicas")
 	probe := w.dial("west")
 	serves := func(t *testing.T, when string) {
 		t.Helper()
@@ -129,14 +121,7 @@ func TestReplicas(t *testing.T) {
 	}
 	growing(t)
 	late(t)
-	v, err := load.Finish(within(t))
-	t.Log(v)
-	if err != nil || len(v.Wrong) > 0 {
-		t.Errorf("the load: %v; histories that contradict every order: %v", err, v.Wrong)
-	}
-	if v.Ops == 0 || v.Ops == v.Refused {
-		t.Errorf("nothing was done: %v", v)
-	}
+	judge(t, load)
 	w.alikeFrom(t, w.net.Host("east"), len(list))
 	var reads, sends uint64
 	for _, c := range conns {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/rdmakv/rdmakv/client/internal/base"
 	"github.com/rdmakv/rdmakv/client/internal/session"
@@ -44,10 +45,13 @@ func (p *Peer) admit(l *base.Limit, s *session.Session) error {
 	return nil
 }
 
+// newsFor is how long a node that is asked directly may take to tell what it sees, before gets of it go by SEND.
+const newsFor = 300 * time.Millisecond
+
 // admitAlone is admit for a node that is asked directly. If it may have replicas alone of what it has, its memory
 // does not say what counts.
 func admitAlone(l *base.Limit, s *session.Session) {
-	ctx, cancel := context.WithTimeout(l.Ctx, Silence)
+	ctx, cancel := context.WithTimeout(l.Ctx, newsFor)
 	defer cancel()
 	within := s.Clock.Unlimited(ctx)
 	n, err := s.FetchNews(&within)

@@ -20,8 +20,10 @@ type Replica struct {
 }
 
 // Silence is how long a try may go without a word of the node before the call goes elsewhere; it is never
-// more than a quarter of Config.Timeout. Half of the elections are over by then, and a call asks again after a rest.
-const Silence = 300 * time.Millisecond
+// more than a quarter of Config.Timeout. Some elections are over by then, and a call asks the others again after a rest, so it
+// hears soon of one that is not. If it were longer, calls to a leader that is paused would wait for more than its successor; if it were
+// much shorter, puts would leave a leader whose disk is slow, to be sent back to it.
+const Silence = 200 * time.Millisecond
 
 // Hurry bounds a try: by patience, and by Silence if that is more.
 func (r *Replica) Hurry(l *base.Limit, patience time.Duration) {
@@ -53,7 +55,7 @@ func (r *Replica) Mute() { r.mute.Store(r.c.Clock.Coarse() + int64(Muted)) }
 
 // Muted is for how long a node that gave no word counts as silent. With Silence it is twice as long as an election takes at most, so that
 // whoever leads instead is elected by then, as a rule.
-const Muted = 2 * Silence
+const Muted = 3 * Silence
 
 // Silent reports whether a try has ended so a moment ago, and nothing was heard of the node since. Whoever leads instead is elected in that time.
 func (r *Replica) Silent() bool {

@@ -188,11 +188,16 @@ func (e *end) recv(i int) error {
 	return err
 }
 
-// post sends a message whose body of n bytes stands in a slot.
-func (e *end) post(slot, n int, m message) error {
+// post sends a message whose body of n bytes stands in a slot. If it is signaled, poll gives the slot back when it has left; else it is
+// free when one that is posted later and is signaled has.
+func (e *end) post(slot, n int, m message, signaled bool) error {
 	m.put(e.sendSlot(slot))
+	flags := rdma.SendFlags(0)
+	if signaled {
+		flags = rdma.SendSignaled
+	}
 	_, err := e.qp.PostSend([]rdma.SendWR{{
-		ID: idSend | uint64(slot), Op: rdma.OpSend, Flags: rdma.SendSignaled,
+		ID: idSend | uint64(slot), Op: rdma.OpSend, Flags: flags,
 		SGL: []rdma.SGE{{MR: e.mr, Off: uint64(slot * e.sendSize), Len: uint32(head + n)}},
 	}})
 	return err
@@ -210,7 +215,7 @@ func (e *end) say(ctx context.Context, m message) error {
 	}
 	slot := e.free[len(e.free)-1]
 	e.free = e.free[:len(e.free)-1]
-	return e.post(slot, copy(e.sendSlot(slot)[head:], m.body), m)
+	return e.post(slot, copy(e.sendSlot(slot)[head:], m.body), m, true)
 }
 
 // poll waits for completions. It gives back the slots of SENDs, and keeps the others. An error

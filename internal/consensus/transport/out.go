@@ -123,46 +123,65 @@ func (o *out) poke() {
 	}
 }
 
-// A flow is what a way can send just now.
+// A flow is what a way can send just now. Every other SEND of as many as half of the slots is signaled (selective signaling): the SENDs of a
+// queue pair complete in order, so its completion stands for those before it, and listen is woken once for all of them.
 type flow struct {
-	mu      sync.Mutex
-	free    []int // slots
-	slots   int
-	credits int
-	most    int // credits
-	err     error
+	mu       sync.Mutex
+	free     []int // slots
+	posted   []int // slots, in the order in which they were claimed
+	signaled int   // of posted
+	silent   int   // how many of posted stand behind the last one that is signaled
+	slots    int
+	credits  int
+	most     int // credits
+	err      error
 }
 
-// claim takes a slot and a credit; ok false: there is none.
-func (f *flow) claim() (slot int, ok bool, err error) {
+// claim takes a slot and a credit; ok false: there is none. It says whether the SEND is to be signaled: if none of those that fill the slots
+// were, no slot would ever be free again.
+func (f *flow) claim() (slot int, signaled, ok bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := len(f.free)
 	if f.err != nil || n == 0 || f.credits == 0 {
-		return 0, false, f.err
+		return 0, false, false, f.err
 	}
 	slot, f.free = f.free[n-1], f.free[:n-1]
 	f.credits--
-	return slot, true, nil
+	f.posted = append(f.posted, slot)
+	f.silent++
+	if signaled = f.silent >= max(1, f.slots/2); signaled {
+		f.signaled++
+		f.silent = 0
+	}
+	return slot, signaled, true, nil
 }
 
-// give gives slots and credits back.
+// give gives back slots whose SENDs have completed, with those that were claimed before them, and credits.
 func (f *flow) give(slots []int, credits int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.free = append(f.free, slots...)
+	for _, slot := range slots {
+		i := slices.Index(f.posted, slot)
+		if i < 0 || f.signaled == 0 {
+			return fmt.Errorf("transport: slot %d has completed and was not posted", slot)
+		}
+		f.free = append(f.free, f.posted[:i+1]...)
+		f.posted = slices.Delete(f.posted, 0, i+1)
+		f.signaled--
+	}
 	if f.credits += credits; f.credits > f.most {
 		return fmt.Errorf("%w: %d credits, of %d", errProtocol, f.credits, f.most)
 	}
 	return nil
 }
 
-// waits reports whether the other node owes something: a SEND is not completed, or there is no
+// waits reports whether the other node owes something: a SEND that is signaled is not completed, or there is no
 // credit. Both come soon, or never: the other end may have gone without a word.
 func (f *flow) waits() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return len(f.free) < f.slots || f.credits == 0
+	return f.signaled > 0 || f.credits == 0
 }
 
 func (f *flow) fail(err error) {
@@ -226,7 +245,7 @@ func (o *out) post() bool {
 				return true
 			}
 		}
-		slot, ok, err := o.f.claim()
+		slot, signaled, ok, err := o.f.claim()
 		if err != nil {
 			return false
 		}
@@ -235,7 +254,7 @@ func (o *out) post() bool {
 		}
 		n := copy(o.e.sendSlot(slot)[head:], o.batch)
 		o.batch = o.batch[n:]
-		if err := o.e.post(slot, n, message{kind: kindData, last: len(o.batch) == 0}); err != nil {
+		if err := o.e.post(slot, n, message{kind: kindData, last: len(o.batch) == 0}, signaled); err != nil {
 			o.f.fail(err)
 			return false
 		}
