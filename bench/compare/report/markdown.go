@@ -247,6 +247,10 @@ func figureWords(f Figure) string {
 		return "resident memory per key, its bytes and its value's among them,"
 	case "server_cpu_us":
 		return "the server's processor time of an operation"
+	case "leader_cpu_us":
+		return "the leader's processor time of an operation"
+	case "follower_share":
+		return "a follower's processor time of an operation, of its leader's"
 	}
 	return f.Name
 }
