@@ -43,11 +43,19 @@ type way struct {
 	cache              int
 	touch              bool
 	registered         bool // values stand in a client.Buffer
-	// replicas is how many nodes have each key, 0 for one server alone, and groups how many
-	// groups of shards they make; 0: as many as cluster init takes.
-	replicas, groups int
-	bound            time.Duration // of gets that may be late
-	apart            bool          // the processor time of the leader is told apart from that of the others
+	// nodes is how many there are of a cluster, 0 for one server alone; replicas is on how many of
+	// them each key is, in so many groups of shards; 0: as many groups as cluster init takes.
+	nodes, replicas, groups int
+	bound                   time.Duration // of gets that may be late
+	apart                   bool          // the processor time of the leader is told apart from that of the others
+}
+
+// groupsFlag is how cluster init is told of groups, "" where it is not.
+func (w way) groupsFlag() string {
+	if w.groups == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" --groups %d", w.groups)
 }
 
 // serves is the best fabric that the server serves.
@@ -61,12 +69,9 @@ func (w way) serves() string {
 // ours is rdmakv: kvserver in one process, package client in another.
 func ours(o options, name string, w way, d dataset, l workload) contender {
 	how := fmt.Sprintf("kvserver --sync %s --wait-mode %s; package client over %s, one connection, %s", w.sync, w.wait, w.fabric, l.words())
-	if w.replicas > 0 {
-		how = fmt.Sprintf("%d times %s to each node, %s", w.replicas, strings.TrimSuffix(how, ", "+l.words()), l.words())
-		how += "; cluster init --replicas " + fmt.Sprint(w.replicas)
-		if w.groups > 0 {
-			how += fmt.Sprintf(" --groups %d", w.groups)
-		}
+	if w.nodes > 0 {
+		how = strings.Replace(how, "one connection", "one connection to each node", 1)
+		how = fmt.Sprintf("%d nodes, cluster init --replicas %d%s; %s", w.nodes, w.replicas, w.groupsFlag(), how)
 	}
 	if w.bound > 0 {
 		how += fmt.Sprintf("; gets by ReadBounded(%v)", w.bound)
@@ -122,9 +127,9 @@ func rdmakvServer(o options, w way, d dataset) recipe {
 	if w.apart {
 		rec.leader = alone
 	}
-	if w.replicas > 0 {
-		c := servers.Replicas{Rdmakv: settings, Client: filepath.Join(o.bin, "kvclient"), Nodes: w.replicas, Groups: w.groups}
-		rec.name += fmt.Sprintf(" %d replicas %d groups", w.replicas, w.groups)
+	if w.nodes > 0 {
+		c := servers.Cluster{Rdmakv: settings, Client: filepath.Join(o.bin, "kvclient"), Nodes: w.nodes, Replicas: w.replicas, Groups: w.groups}
+		rec.name += fmt.Sprintf(" %d nodes %d replicas %d groups", w.nodes, w.replicas, w.groups)
 		rec.start = c.Start
 		if w.apart {
 			rec.leader = c.Leader

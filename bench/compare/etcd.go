@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -36,9 +37,15 @@ func (r *rig) etcdWorker(ctx context.Context) (string, error) {
 	cmd.Dir = module
 	cmd.Env = append(os.Environ(), "GOWORK=off", "PWD="+module)
 	cmd.WaitDelay = time.Second
-	if out, err := cmd.CombinedOutput(); err != nil {
+	var exit *exec.ExitError
+	if out, err := cmd.CombinedOutput(); errors.As(err, &exit) {
 		lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))
-		return "", fmt.Errorf("the client of etcd cannot be built (go build in %s): %w: %s", etcdModule, err, lines[len(lines)-1])
+		return "", fmt.Errorf("the client of etcd cannot be built: go build in %s: %s", etcdModule, lines[len(lines)-1])
+	} else if err != nil {
+		if cause := errors.Unwrap(err); cause != nil {
+			err = cause // without a directory of this machine
+		}
+		return "", fmt.Errorf("the client of etcd cannot be built: go build in %s does not start: %w", etcdModule, err)
 	}
 	r.etcd = path
 	return path, nil
@@ -48,7 +55,7 @@ func (r *rig) etcdWorker(ctx context.Context) (string, error) {
 func etcdRecipe(asked jobs.Etcd) recipe {
 	return recipe{
 		name:  "etcd",
-		start: servers.Etcd{Members: replicasOfAll}.Start,
+		start: servers.Etcd{Members: nodesOfAll}.Start,
 		target: func(s *servers.Server) jobs.Target {
 			return jobs.Target{System: "etcd", Network: "tcp", Addr: s.TCP, Others: s.OtherTCP(), Etcd: asked}
 		},

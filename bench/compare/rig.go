@@ -110,34 +110,40 @@ func (rec recipe) worker(ctx context.Context, r *rig) (string, error) {
 	return rec.program(ctx, r)
 }
 
-// aimed is the server as the target of a load, with the processes whose time is measured.
-func (rec recipe) aimed(ctx context.Context, s *servers.Server) (jobs.Target, error) {
+// measured lets a turn run against a server, with the processes whose time is measured.
+func (rec recipe) measured(ctx context.Context, s *servers.Server, turn func(t jobs.Target) (report.Sample, error)) (report.Sample, error) {
 	t := rec.target(s)
 	t.PIDs = s.PIDs()
 	if rec.leader == nil {
-		return t, nil
+		return turn(t)
 	}
-	leader, err := rec.leader(ctx, s)
-	if err == nil {
-		t.Leader = leader.PID()
+	leads := func() (int, error) {
+		leader, err := rec.leader(ctx, s)
+		if err != nil {
+			return 0, err
+		}
+		return leader.PID(), nil
 	}
-	return t, err
+	return underOne(leads, func(leader int) (report.Sample, error) {
+		t.Leader = leader
+		return turn(t)
+	})
 }
 
-// measured lets a turn run, and fails it if another node leads behind it than before: the
-// processor time of the one that leads would be that of two.
-func (rec recipe) measured(ctx context.Context, s *servers.Server, turn func(t jobs.Target) (report.Sample, error)) (report.Sample, error) {
-	t, err := rec.aimed(ctx, s)
+// underOne fails a turn behind which another process leads than before it: what the leader used
+// of the processor would be that of two.
+func underOne(leads func() (int, error), turn func(leader int) (report.Sample, error)) (report.Sample, error) {
+	before, err := leads()
 	if err != nil {
 		return report.Sample{}, err
 	}
-	got, err := turn(t)
+	got, err := turn(before)
 	if err != nil {
 		return got, err
 	}
-	after, err := rec.aimed(ctx, s)
-	if err == nil && after.Leader != t.Leader {
-		err = fmt.Errorf("another node of %s leads behind the turn than before it", rec.name)
+	after, err := leads()
+	if err == nil && after != before {
+		err = errors.New("another node leads behind the turn than before it")
 	}
 	return got, err
 }

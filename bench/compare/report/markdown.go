@@ -63,7 +63,7 @@ func (p *page) head() {
 	if res.Quick {
 		p.say("**Shortened run: these figures test the program, not the machine.**\n")
 	}
-	p.say("What rdmakv does beside Redis, memcached and LMDB on one machine, and what any of them stands on. Everything here was")
+	p.say("What rdmakv does beside Redis, memcached, LMDB and etcd on one machine, and what any of them stands on. Everything here was")
 	p.say("measured in one run of `make bench-compare` on %s, which took %s; anybody can run it again.",
 		res.Started.Format("2 January 2006"), minutes(res.Seconds))
 	p.say("The machine is small and virtual: **trust the ratios, not the absolutes.** Every figure of every round is in")

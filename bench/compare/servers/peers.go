@@ -37,14 +37,33 @@ func (r Redis) Start(ctx context.Context, at Place) (*Server, error) {
 		}
 		s.Others = append(s.Others, more)
 	}
-	// WAIT counts the replicas that follow.
 	follow := func() error {
-		return asks("tcp", s.TCP, fmt.Sprintf("WAIT %d 200\r\n", r.Replicas), fmt.Sprintf(":%d\r\n", r.Replicas))
+		// WAIT counts the replicas that follow.
+		err := asks("tcp", s.TCP, fmt.Sprintf("WAIT %d 200\r\n", r.Replicas), fmt.Sprintf(":%d\r\n", r.Replicas))
+		for _, replica := range s.Others {
+			err = errors.Join(err, logged(replica.TCP))
+		}
+		return err
 	}
 	if err := s.await(ctx, follow); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
 	return s, nil
+}
+
+// logged fails while a Redis still writes its log for the first time, as a replica does once it has
+// what its master had: until then it syncs nothing, and takes no signal to end.
+func logged(addr string) error {
+	info, err := says("tcp", addr, "INFO persistence\r\n")
+	if err != nil {
+		return err
+	}
+	for _, want := range []string{"aof_rewrite_in_progress:0\r\n", "aof_rewrite_scheduled:0\r\n"} {
+		if !strings.Contains(info, want) {
+			return fmt.Errorf("%s still writes its log for the first time", addr)
+		}
+	}
+	return nil
 }
 
 // one runs one redis-server.

@@ -255,24 +255,30 @@ const tries = 3
 
 // asks sends a line to a server and demands an answer that begins with want.
 func asks(network, addr, line, want string) error {
+	got, err := says(network, addr, line)
+	if err == nil && !strings.HasPrefix(got, want) {
+		err = fmt.Errorf("%s answers %.256q to %q", addr, got, strings.TrimSpace(line))
+	}
+	return err
+}
+
+// says sends a line to a server and returns the beginning of its answer.
+func says(network, addr, line string) (string, error) {
 	conn, err := net.DialTimeout(network, addr, time.Second)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
-		return err
+		return "", err
 	}
 	if _, err := conn.Write([]byte(line)); err != nil {
-		return err
+		return "", err
 	}
-	buf := make([]byte, 256)
+	buf := make([]byte, 4096)
 	n, err := conn.Read(buf)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if got := string(buf[:n]); !strings.HasPrefix(got, want) {
-		return fmt.Errorf("%s answers %q to %q", addr, got, strings.TrimSpace(line))
-	}
-	return nil
+	return string(buf[:n]), nil
 }

@@ -12,24 +12,25 @@ import (
 	"time"
 )
 
-// Replicas are the settings of a cluster of kvservers on which each key is on as many nodes
-// as there are.
-type Replicas struct {
+// Cluster are the settings of a cluster of kvservers.
+type Cluster struct {
 	Rdmakv
-	Client string // path of kvclient
-	Nodes  int
-	Groups int // of shards; 0: as many as cluster init takes
+	Client   string // path of kvclient
+	Nodes    int
+	Replicas int // on how many nodes each key is; 1: without groups
+	Groups   int // of shards; 0: as many as cluster init takes
 }
 
-// Start runs the nodes and makes a cluster of them. It returns when each group has a leader.
-func (r Replicas) Start(ctx context.Context, at Place) (*Server, error) {
+// Start runs the nodes and makes a cluster of them. It returns when each group has a leader, if
+// that does not take too long.
+func (c Cluster) Start(ctx context.Context, at Place) (*Server, error) {
 	return again(func() (*Server, error) {
-		ports, err := freePorts(r.Nodes)
+		ports, err := freePorts(c.Nodes)
 		if err != nil {
 			return nil, err
 		}
-		s, err := together(r.Nodes, func(i int) (*Server, error) {
-			node := r.Rdmakv
+		s, err := together(c.Nodes, func(i int) (*Server, error) {
+			node := c.Rdmakv
 			node.More = append(append([]string(nil), node.More...), "--insecure", "--node-id", nodeName(i), "--gossip-bind", "127.0.0.1:"+ports[i],
 				"--join", "127.0.0.1:"+ports[(i+1)%len(ports)])
 			return node.Start(ctx, at)
@@ -37,16 +38,16 @@ func (r Replicas) Start(ctx context.Context, at Place) (*Server, error) {
 		if err != nil {
 			return nil, err
 		}
-		args := []string{"cluster", "init", "--replicas", fmt.Sprint(r.Nodes), "--wait", initLimit.String()}
-		if r.Groups > 0 {
-			args = append(args, "--groups", fmt.Sprint(r.Groups))
+		args := []string{"cluster", "init", "--replicas", fmt.Sprint(c.Replicas), "--wait", initLimit.String()}
+		if c.Groups > 0 {
+			args = append(args, "--groups", fmt.Sprint(c.Groups))
 		}
-		for i := range r.Nodes {
+		for i := range c.Nodes {
 			args = append(args, nodeName(i))
 		}
-		// What init says to a person on standard error may be that groups are not at work: the
-		// puts of the fill wait for these.
-		if _, err := r.ask(ctx, s, args...); err != nil {
+		// Where groups have no leader in time, init says so and is no failure: the puts of the
+		// fill wait for these, and fail.
+		if _, err := c.ask(ctx, s, args...); err != nil {
 			return nil, errors.Join(err, s.Stop())
 		}
 		return s, nil
@@ -57,10 +58,10 @@ func (r Replicas) Start(ctx context.Context, at Place) (*Server, error) {
 const initLimit = 30 * time.Second
 
 // ask runs kvclient and returns what it prints.
-func (r Replicas) ask(ctx context.Context, s *Server, args ...string) ([]byte, error) {
+func (c Cluster) ask(ctx context.Context, s *Server, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit+initLimit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, r.Client, append([]string{"--server", s.TCP, "--fabric", "iwarp", "--shm", "off"}, args...)...)
+	cmd := exec.CommandContext(ctx, c.Client, append([]string{"--server", s.TCP, "--fabric", "iwarp", "--shm", "off"}, args...)...)
 	var out, said bytes.Buffer
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = s.Dir, cleanEnv(os.Environ()), &out, &said
 	cmd.SysProcAttr = Attached()
@@ -77,8 +78,8 @@ func (r Replicas) ask(ctx context.Context, s *Server, args ...string) ([]byte, e
 
 // Leader is the node that leads all groups. That several lead is an error, and that nobody
 // leads a group.
-func (r Replicas) Leader(ctx context.Context, s *Server) (*Server, error) {
-	status, err := r.ask(ctx, s, "cluster", "status", "-o", "json")
+func (c Cluster) Leader(ctx context.Context, s *Server) (*Server, error) {
+	status, err := c.ask(ctx, s, "cluster", "status", "-o", "json")
 	if err != nil {
 		return nil, err
 	}
