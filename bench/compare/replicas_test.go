@@ -32,42 +32,51 @@ func TestReplicas(t *testing.T) {
 		_, err := exec.LookPath(program)
 		return err == nil
 	}
-	for _, r := range []*row{getReplicas(o), putsReplicasMany(o)} {
-		var log bytes.Buffer
-		if err := r.run(context.WithoutCancel(t.Context()), o, &log); err != nil {
-			t.Fatal(err)
-		}
-		for _, c := range r.Contenders {
-			missing := ""
-			switch {
-			case c.System == "etcd" && !there("etcd"):
-				missing = "etcd is not installed"
-			case c.System == redisReplicas && !there("redis-server"):
-				missing = "redis-server"
-			case c.System == redisReplicas && strings.Contains(c.Name, ", C") && !there("gcc"):
-				missing = "cannot be compiled"
-			}
-			got := c.Rounds[0]
-			if missing != "" {
-				if !strings.Contains(got.Error, missing) {
-					t.Errorf("%s, %s: %q does not tell what is missing", r.Name, c.Name, got.Error)
-				}
-				continue
-			}
-			if got.Error != "" || got.P50 <= 0 || got.Rate <= 0 || got.ServerCPU <= 0 {
-				t.Errorf("%s, %s: %+v", r.Name, c.Name, got)
-			}
-			leads := r.Name == "puts-replicas-50" && (c.Name == oneNode || c.Name == oneGroup)
-			if leads && (got.LeaderCPU <= 0 || c.Name == oneGroup && got.FollowerCPU <= 0 || got.LeaderCPU > got.ServerCPU) {
-				t.Errorf("%s, %s: who leads is not told apart: %+v", r.Name, c.Name, got)
-			}
-			if strings.HasPrefix(c.Name, "rdmakv") && !leads && got.LeaderCPU != 0 {
-				t.Errorf("%s, %s: all lead, and one is told apart: %+v", r.Name, c.Name, got)
+	// All in one row, so that they share their servers.
+	r := newRow("test", "Test", "A test.", rate())
+	for _, from := range []*row{getReplicas(o), multiGetReplicas(o), putsReplicasMany(o)} {
+		for _, c := range from.asked {
+			if c.Name != sixGroups { // as the others, and one cluster more
+				c.Name = from.Name + ": " + c.Name
+				r.add(c)
 			}
 		}
-		if r.Error != "" {
-			t.Error(r.Error)
+	}
+	if err := r.run(context.WithoutCancel(t.Context()), o, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range r.Contenders {
+		missing := ""
+		switch {
+		case c.System == "etcd" && !there("etcd"):
+			missing = "etcd is not installed"
+		case c.System == redisReplicas && !there("redis-server"):
+			missing = "redis-server"
+		case c.System == redisReplicas && strings.Contains(c.Name, ", C") && !there("gcc"):
+			missing = "cannot be compiled"
 		}
+		got := c.Rounds[0]
+		if missing != "" {
+			if !strings.Contains(got.Error, missing) {
+				t.Errorf("%s: %q does not tell what is missing", c.Name, got.Error)
+			}
+			continue
+		}
+		if got.Error != "" || got.P50 <= 0 || got.Rate <= 0 || got.ServerCPU <= 0 {
+			t.Errorf("%s: %+v", c.Name, got)
+		}
+		alone, leads := c.Name == "puts-replicas-50: "+oneNode, c.Name == "puts-replicas-50: "+oneGroup
+		switch {
+		case alone && got.LeaderCPU != got.ServerCPU:
+			t.Errorf("%s: a node that is alone leads itself: %+v", c.Name, got)
+		case leads && (got.LeaderCPU <= 0 || got.FollowerCPU <= 0 || got.LeaderCPU >= got.ServerCPU):
+			t.Errorf("%s: who leads is not told apart: %+v", c.Name, got)
+		case c.Kind == report.Ours && !alone && !leads && got.LeaderCPU != 0:
+			t.Errorf("%s: one is told apart that does not lead all: %+v", c.Name, got)
+		}
+	}
+	if r.Error != "" {
+		t.Error(r.Error)
 	}
 }
 
