@@ -173,7 +173,7 @@ bench: build ## the benchmarks
 	@scripts/bench $(BIN)
 
 .PHONY: bench-compare
-bench-compare: build ## rdmakv beside Redis, memcached, LMDB: docs/benchmarks.md and the table of README (ROUNDS=, ROWS=, ARGS=-quick)
+bench-compare: build ## rdmakv beside Redis, memcached, LMDB, etcd: docs/benchmarks.md and the table of README (ROUNDS=, ROWS=, ARGS=-quick)
 	@ROUNDS="$(ROUNDS)" ROWS="$(ROWS)" ARGS="$(ARGS)" scripts/bench-compare $(BIN)
 
 .PHONY: scale
@@ -183,8 +183,9 @@ scale: build ## what it costs as it grows: docs/scale.md, in about 12 minutes (B
 	@$(CACHE)/scale-program -bin $(BIN) $(if $(BIG),-big) $(ARGS)
 
 .PHONY: ycsb
-ycsb: build ## go-ycsb's workloads a to f, by the binding in bench/ycsb, against a node
+ycsb: build ## go-ycsb's workloads a to f, by the binding in bench/ycsb, against a node; the client of etcd of bench-compare
 	cd bench/ycsb && $(GO) vet ./... && $(GO) test -count 1 ./... -bin $(CURDIR)/$(BIN)
+	cd bench/compare/etcd && $(GO) vet ./... && $(GO) test -count 1 ./...
 
 .PHONY: model race-full
 model: ## check the models of the rules with spin, each rule taken out once (SECONDS=: in part)

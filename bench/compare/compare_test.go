@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/bench/compare/clients"
+	"github.com/rdmakv/rdmakv/bench/compare/jobs"
 	"github.com/rdmakv/rdmakv/bench/compare/report"
 	"github.com/rdmakv/rdmakv/bench/compare/servers"
 )
@@ -185,13 +186,13 @@ func TestWorkers(t *testing.T) {
 		t.Errorf("a job of nothing: %v", err)
 	}
 	// The results say which waiting mode, fabric or system this build does not have.
-	for text, target := range map[string]target{
+	for text, target := range map[string]jobs.Target{
 		"wait":    {System: "rdmakv", Fabric: "iwarp", Wait: "never"},
 		"fabric":  {System: "rdmakv", Fabric: "pigeon"},
 		"system":  {System: "other"},
 		"refused": {System: "redis", Network: "unix", Addr: filepath.Join(t.TempDir(), "nobody")},
 	} {
-		l := &loadJob{Target: target, Records: 1, Value: 1, Op: "get", Choice: "uniform", Callers: 1, Duration: time.Millisecond}
+		l := &jobs.Load{Target: target, Records: 1, Value: 1, Op: "get", Choice: "uniform", Callers: 1, Duration: time.Millisecond}
 		if s, err := employ(ctx, job{Load: l}); err == nil {
 			t.Errorf("%s: %+v", text, s)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/bench/compare/clients"
+	"github.com/rdmakv/rdmakv/bench/compare/jobs"
 	"github.com/rdmakv/rdmakv/bench/compare/report"
 	"github.com/rdmakv/rdmakv/bench/compare/servers"
 )
@@ -42,6 +43,19 @@ type way struct {
 	cache              int
 	touch              bool
 	registered         bool // values stand in a client.Buffer
+	// nodes is how many there are of a cluster, 0 for one server alone; replicas is on how many of
+	// them each key is, in so many groups of shards; 0: as many groups as cluster init takes.
+	nodes, replicas, groups int
+	bound                   time.Duration // of gets that may be late
+	apart                   bool          // the processor time of the leader is told apart from that of the others
+}
+
+// groupsFlag is how cluster init is told of groups, "" where it is not.
+func (w way) groupsFlag() string {
+	if w.groups == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" --groups %d", w.groups)
 }
 
 // serves is the best fabric that the server serves.
@@ -55,6 +69,13 @@ func (w way) serves() string {
 // ours is rdmakv: kvserver in one process, package client in another.
 func ours(o options, name string, w way, d dataset, l workload) contender {
 	how := fmt.Sprintf("kvserver --sync %s --wait-mode %s; package client over %s, one connection, %s", w.sync, w.wait, w.fabric, l.words())
+	if w.nodes > 0 {
+		how = strings.Replace(how, "one connection", "one connection to each node", 1)
+		how = fmt.Sprintf("%d nodes, cluster init --replicas %d%s; %s", w.nodes, w.replicas, w.groupsFlag(), how)
+	}
+	if w.bound > 0 {
+		how += fmt.Sprintf("; gets by ReadBounded(%v)", w.bound)
+	}
 	if w.memory {
 		how = strings.Replace(how, "--sync "+w.sync, "--mode cache", 1)
 	}
@@ -90,16 +111,35 @@ func rdmakvSettings(o options, w way, d dataset) servers.Rdmakv {
 	}
 }
 
-// rdmakvServer is the recipe of a kvserver.
+// rdmakvServer is the recipe of a kvserver, or of a cluster of them.
 func rdmakvServer(o options, w way, d dataset) recipe {
-	return recipe{
+	settings := rdmakvSettings(o, w, d)
+	rec := recipe{
 		name:  fmt.Sprintf("kvserver %s %s %s%s", w.serves(), w.wait, w.sync, map[bool]string{true: "cache"}[w.memory]),
-		start: rdmakvSettings(o, w, d).Start,
-		target: func(s *servers.Server) target {
-			return target{System: "rdmakv", Addr: s.TCP, Fabric: w.fabric, ShmDir: s.ShmDir, Wait: w.wait, Cache: w.cache, Registered: w.registered}
+		start: settings.Start,
+		target: func(s *servers.Server) jobs.Target {
+			return jobs.Target{
+				System: "rdmakv", Addr: s.TCP, Others: s.OtherTCP(), Fabric: w.fabric, ShmDir: s.ShmDir, Wait: w.wait, Cache: w.cache,
+				Registered: w.registered, Bound: w.bound,
+			}
 		},
 	}
+	if w.apart {
+		rec.leader = alone
+	}
+	if w.nodes > 0 {
+		c := servers.Cluster{Rdmakv: settings, Client: filepath.Join(o.bin, "kvclient"), Nodes: w.nodes, Replicas: w.replicas, Groups: w.groups}
+		rec.name += fmt.Sprintf(" %d nodes %d replicas %d groups", w.nodes, w.replicas, w.groups)
+		rec.start = c.Start
+		if w.apart {
+			rec.leader = c.Leader
+		}
+	}
+	return rec
 }
+
+// alone is the leader where there is one server, or where it was chosen at the start.
+func alone(_ context.Context, s *servers.Server) (*servers.Server, error) { return s, nil }
 
 // loaded runs the load generator against a server.
 func loaded(ctx context.Context, r *rig, rec recipe, d dataset, l workload, touch bool) (report.Sample, error) {
@@ -107,23 +147,30 @@ func loaded(ctx context.Context, r *rig, rec recipe, d dataset, l workload, touc
 	if err != nil {
 		return report.Sample{}, err
 	}
-	t := rec.target(s)
-	t.PID = s.PID()
-	return employ(ctx, job{pins: l.pins, Load: &loadJob{
-		Target: t, Records: d.records, Value: d.value, Op: l.op, Choice: d.choice, Callers: l.callers, Batch: l.batch,
-		Warm: warm(r.o), Duration: r.o.slice, Touch: touch, Seed: r.o.seed,
-	}})
+	program, err := rec.worker(ctx, r)
+	if err != nil {
+		return report.Sample{}, err
+	}
+	return rec.measured(ctx, s, func(t jobs.Target) (report.Sample, error) {
+		return employ(ctx, job{pins: l.pins, program: program, Load: &jobs.Load{
+			Target: t, Records: d.records, Value: d.value, Op: l.op, Choice: d.choice, Callers: l.callers, Batch: l.batch,
+			Warm: warm(r.o), Duration: r.o.slice, Touch: touch, Seed: r.o.seed,
+		}})
+	})
 }
+
+// redisReplicas is the system of a Redis whose puts wait for a replica: SET, and WAIT 1 behind it.
+const redisReplicas = "redis replicas"
 
 // A peer is Redis or memcached, reached in one way.
 type peer struct {
-	system  string // redis or memcached
+	system  string // redis, redisReplicas or memcached
 	network string // tcp or unix
 	fsync   string // Redis: appendfsync
 }
 
 func (p peer) String() string {
-	name := map[string]string{"redis": "Redis", "memcached": "memcached"}[p.system]
+	name := map[string]string{"redis": "Redis", redisReplicas: "Redis WAIT 1", "memcached": "memcached"}[p.system]
 	if p.network == "unix" {
 		return name + " UNIX"
 	}
@@ -131,32 +178,46 @@ func (p peer) String() string {
 }
 
 func (p peer) dialect() clients.Dialect {
-	if p.system == "redis" {
+	switch p.system {
+	case "redis":
 		return clients.RedisDialect()
+	case redisReplicas:
+		return clients.RedisWait()
 	}
 	return clients.MemcacheDialect()
 }
 
 // recipe starts the peer. Redis listens on both; memcached on one of them.
 func (p peer) recipe(d dataset) recipe {
-	if p.system == "redis" {
+	switch p.system {
+	case "redis":
 		return recipe{
 			name:   "redis " + p.fsync,
 			start:  servers.Redis{AppendFsync: p.fsync}.Start,
-			target: func(s *servers.Server) target { return p.target(s) },
+			target: func(s *servers.Server) jobs.Target { return p.target(s) },
+		}
+	case redisReplicas:
+		return recipe{
+			name:   "redis with replicas " + p.fsync,
+			start:  servers.Redis{AppendFsync: p.fsync, Replicas: 2}.Start,
+			target: func(s *servers.Server) jobs.Target { return p.target(s) },
+			leader: alone,
 		}
 	}
 	m := servers.Memcached{MemoryMB: int(256 + d.records*uint64(2*d.value+256)>>20), Unix: p.network == "unix"}
 	if d.value >= 1<<20-1024 {
 		m.LargestMB = "4m"
 	}
-	return recipe{name: "memcached " + p.network, start: m.Start, target: func(s *servers.Server) target { return p.target(s) }}
+	return recipe{name: "memcached " + p.network, start: m.Start, target: func(s *servers.Server) jobs.Target { return p.target(s) }}
 }
 
-func (p peer) target(s *servers.Server) target {
-	t := target{System: p.system, Network: p.network, Addr: s.TCP, PID: s.PID()}
+func (p peer) target(s *servers.Server) jobs.Target {
+	t := jobs.Target{System: p.system, Network: p.network, Addr: s.TCP, PIDs: s.PIDs()}
 	if p.network == "unix" {
 		t.Addr = s.Unix
+	}
+	if p.system == redisReplicas {
+		t.System, t.Acks = "redis", 1
 	}
 	return t
 }
@@ -178,9 +239,17 @@ func (p peer) inGo(d dataset, l workload) contender {
 	if l.batch > 1 {
 		how += fmt.Sprintf(", %d requests a write", l.batch)
 	}
-	return p.contender("Go", "sleeps", how, usual, func(ctx context.Context, r *rig) (report.Sample, error) {
+	return p.contender("Go", "sleeps", how+p.behind(), usual, func(ctx context.Context, r *rig) (report.Sample, error) {
 		return loaded(ctx, r, p.recipe(d).on(l.pins), d, l, false)
 	})
+}
+
+// behind tells what follows the requests of a write.
+func (p peer) behind() string {
+	if p.system == redisReplicas {
+		return ", a WAIT 1 0 at the end of each write; a master and two replicas"
+	}
+	return ""
 }
 
 // inC is the peer asked by the client in C, asleep or spinning.
@@ -193,7 +262,7 @@ func (p peer) inC(d dataset, l workload, spin bool) contender {
 func (p peer) together(d dataset, l workload) contender {
 	speaks, word := clients.RedisMGet(), "MGET"
 	if p.system == "memcached" {
-		speaks, word = clients.MemcacheMultiGet(keys().Size), "get of many keys"
+		speaks, word = clients.MemcacheMultiGet(jobs.Keys().Size), "get of many keys"
 	}
 	c := p.speaking(speaks, d, l, false)
 	c.Name += ", " + word
@@ -219,8 +288,9 @@ func (p peer) speaking(speaks clients.Dialect, d dataset, l workload, spin bool)
 		how += ", pinned to " + l.pins.String()
 		counted = pinned
 	}
-	return p.contender(name, waits, how, counted, func(ctx context.Context, r *rig) (report.Sample, error) {
-		s, err := r.server(ctx, p.recipe(d).on(l.pins), d)
+	return p.contender(name, waits, how+p.behind(), counted, func(ctx context.Context, r *rig) (report.Sample, error) {
+		rec := p.recipe(d).on(l.pins)
+		s, err := r.server(ctx, rec, d)
 		if err != nil {
 			return report.Sample{}, err
 		}
@@ -233,8 +303,10 @@ func (p peer) speaking(speaks clients.Dialect, d dataset, l workload, spin bool)
 			return report.Sample{}, err
 		}
 		tcp, unix := p.where(s)
-		return withServerCPU(s, r.o.slice, func() (report.Sample, error) {
-			return native.Ask(ctx, clients.Ask{TCP: tcp, Unix: unix, Spin: spin, Requests: q, Connections: l.callers, Duration: r.o.slice})
+		return rec.measured(ctx, s, func(t jobs.Target) (report.Sample, error) {
+			return withServerCPU(t, r.o.slice, func() (report.Sample, error) {
+				return native.Ask(ctx, clients.Ask{TCP: tcp, Unix: unix, Spin: spin, Requests: q, Connections: l.callers, Duration: r.o.slice})
+			})
 		})
 	})
 }
@@ -250,10 +322,10 @@ func (p peer) pipelined(d dataset, l workload) contender {
 	return c
 }
 
-// withServerCPU adds what a server used while a client of another program ran, its
+// withServerCPU adds what the servers used while a client of another program ran, its
 // warming up taken off by its share of the time.
-func withServerCPU(s *servers.Server, slice time.Duration, f func() (report.Sample, error)) (report.Sample, error) {
-	before, err := servers.CPU(s.PID())
+func withServerCPU(t jobs.Target, slice time.Duration, f func() (report.Sample, error)) (report.Sample, error) {
+	before, err := t.CPU()
 	if err != nil {
 		return report.Sample{}, err
 	}
@@ -263,8 +335,10 @@ func withServerCPU(s *servers.Server, slice time.Duration, f func() (report.Samp
 		return got, err
 	}
 	took := time.Since(begin)
-	after, err := servers.CPU(s.PID())
-	got.ServerCPU = micros(after-before) * min(1, slice.Seconds()/took.Seconds()) / float64(got.Ops)
+	after, err := t.CPU()
+	if err == nil {
+		t.Spent(&got, before, after, min(1, slice.Seconds()/took.Seconds()))
+	}
 	return got, err
 }
 
@@ -291,7 +365,7 @@ func (p peer) inBench(d dataset, l workload) contender {
 			known = got.Rate
 		}
 		b.Requests = uint64(max(known*r.o.slice.Seconds(), 100))
-		got, err := withServerCPU(s, r.o.slice, func() (report.Sample, error) { return b.Run(ctx) })
+		got, err := withServerCPU(p.target(s), r.o.slice, func() (report.Sample, error) { return b.Run(ctx) })
 		if err == nil {
 			known = got.Rate
 		}

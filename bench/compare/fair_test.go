@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/bench/compare/clients"
+	"github.com/rdmakv/rdmakv/bench/compare/jobs"
 	"github.com/rdmakv/rdmakv/bench/compare/report"
 	"github.com/rdmakv/rdmakv/bench/compare/servers"
 )
@@ -108,7 +109,7 @@ func TestPebbleIsAsked(t *testing.T) {
 			return report.Sample{}, err
 		}
 		// Every key is there: a get of each, by the load generator, finds it.
-		return employ(ctx, job{Load: &loadJob{Target: target{System: "pebble", Addr: dir}, Records: d.records, Value: d.value, Op: "get",
+		return employ(ctx, job{Load: &jobs.Load{Target: jobs.Target{System: "pebble", Addr: dir}, Records: d.records, Value: d.value, Op: "get",
 			Choice: d.choice, Callers: 2, Duration: 20 * time.Millisecond, Touch: true}})
 	}})
 	if err := r.run(t.Context(), o, io.Discard); err != nil {

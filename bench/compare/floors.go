@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rdmakv/rdmakv/bench/compare/clients"
+	"github.com/rdmakv/rdmakv/bench/compare/jobs"
 	"github.com/rdmakv/rdmakv/bench/compare/report"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -22,7 +23,7 @@ const (
 
 // sizesOf are the bytes of such a get in both directions.
 func sizesOf(value int) (request, answer int) {
-	return readRequest, readResponse + layout.ItemSize(keys().Size, value, false)
+	return readRequest, readResponse + layout.ItemSize(jobs.Keys().Size, value, false)
 }
 
 // pingPongInGo is the floor of a get over sockets in Go.
@@ -120,8 +121,8 @@ func pebble(d dataset, callers int, sync bool) contender {
 		if err != nil {
 			return report.Sample{}, err
 		}
-		return employ(ctx, job{Load: &loadJob{
-			Target: target{System: "pebble", Addr: dir, Sync: sync}, Records: d.records, Value: d.value, Op: "put", Choice: d.choice, Callers: callers,
+		return employ(ctx, job{Load: &jobs.Load{
+			Target: jobs.Target{System: "pebble", Addr: dir, Sync: sync}, Records: d.records, Value: d.value, Op: "put", Choice: d.choice, Callers: callers,
 			Warm: warm(r.o), Duration: r.o.slice, Seed: r.o.seed,
 		}})
 	})
@@ -135,7 +136,7 @@ func (r *rig) pebble(ctx context.Context, d dataset) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, fillLimit)
 	defer cancel()
-	_, err := employ(ctx, job{Fill: &loadJob{Target: target{System: "pebble", Addr: dir}, Records: d.records, Value: d.value, Seed: r.o.seed}})
+	_, err := employ(ctx, job{Fill: &jobs.Load{Target: jobs.Target{System: "pebble", Addr: dir}, Records: d.records, Value: d.value, Seed: r.o.seed}})
 	if err != nil {
 		return "", errors.Join(fmt.Errorf("filling Pebble: %w", err), os.RemoveAll(dir))
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/bench/compare/clients"
+	"github.com/rdmakv/rdmakv/bench/compare/jobs"
 	"github.com/rdmakv/rdmakv/bench/compare/report"
 	"github.com/rdmakv/rdmakv/bench/compare/servers"
 )
@@ -23,8 +24,8 @@ const workerArg = "worker"
 // A job is what a worker is to do, as JSON on its standard input. One of the
 // pointers is set.
 type job struct {
-	Load     *loadJob          `json:",omitempty"`
-	Fill     *loadJob          `json:",omitempty"`
+	Load     *jobs.Load        `json:",omitempty"`
+	Fill     *jobs.Load        `json:",omitempty"`
 	PingPong *clients.PingPong `json:",omitempty"`
 	Stream   *clients.Stream   `json:",omitempty"`
 	// Answer makes it the other end of a ping-pong or a stream: it prints its
@@ -37,39 +38,8 @@ type job struct {
 	Dir string // for measurements that write to disk; the address of an answering end
 	// pins is where the processes run.
 	pins pins
-}
-
-// A target is the server that a load is for.
-type target struct {
-	System  string // rdmakv, redis, memcached, or pebble in the worker itself
-	Network string // tcp or unix, of peers
-	Addr    string // or the directory
-	Sync    bool   // of pebble
-	Fabric  string // shm or iwarp, of rdmakv
-	ShmDir  string
-	Wait    string
-	// Cache is CacheEntries of the client: 0 is its default, -1 no cache.
-	Cache int
-	// Registered has each caller put from and get into a registered client.Buffer.
-	Registered bool
-	// PID is that of the server whose processor time is measured; 0: there is none.
-	PID int
-}
-
-// A loadJob is a load on one server.
-type loadJob struct {
-	Target   target
-	Records  uint64
-	Value    int
-	Op       string // get or put
-	Choice   string // uniform or zipf
-	Callers  int
-	Batch    int
-	Warm     time.Duration
-	Duration time.Duration
-	// Touch gets every key twice beforehand, so that its place is known.
-	Touch bool
-	Seed  uint64
+	// program is another worker that does the job; "": this program.
+	program string
 }
 
 type appendsJob struct {
@@ -139,18 +109,19 @@ func employ(ctx context.Context, j job) (s report.Sample, err error) {
 	return s, nil
 }
 
-// worker is the command of this program as a worker, with the job on its standard
-// input.
+// worker is the command of a worker, with the job on its standard input.
 func worker(ctx context.Context, j job) (*exec.Cmd, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
 	text, err := json.Marshal(j)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, self, workerArg)
+	path := j.program
+	if path == "" {
+		if path, err = os.Executable(); err != nil {
+			return nil, err
+		}
+	}
+	cmd := exec.CommandContext(ctx, path, workerArg)
 	cmd.Stdin = bytes.NewReader(text)
 	cmd.SysProcAttr = servers.Attached()
 	cmd.WaitDelay = 2 * time.Second

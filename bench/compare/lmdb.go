@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdmakv/rdmakv/bench/compare/clients"
+	"github.com/rdmakv/rdmakv/bench/compare/jobs"
 	"github.com/rdmakv/rdmakv/bench/compare/report"
 	"github.com/rdmakv/rdmakv/internal/load"
 )
@@ -23,8 +24,8 @@ const lmdbChoices = 4 << 20
 
 // options are those of package load for the keys of a data set, as one caller gets them.
 func (d dataset) options(seed uint64) (load.Options, error) {
-	l := loadJob{Records: d.records, Value: d.value, Op: "get", Choice: d.choice, Callers: 1, Duration: time.Second, Seed: seed}
-	return l.options(func(context.Context, int) (load.Store, error) { return nil, load.ErrUnsupported })
+	l := jobs.Load{Records: d.records, Value: d.value, Op: "get", Choice: d.choice, Callers: 1, Duration: time.Second, Seed: seed}
+	return l.Options(func(context.Context, int) (load.Store, error) { return nil, load.ErrUnsupported })
 }
 
 // An lmdbEnv is an environment that is filled.
@@ -75,7 +76,7 @@ func (r *rig) environment(ctx context.Context, l *clients.LMDB, d dataset) (env 
 	if err != nil {
 		return env, err
 	}
-	dir, err := r.inMemory(2 * d.records * uint64(d.value+keys().Size))
+	dir, err := r.inMemory(2 * d.records * uint64(d.value+jobs.Keys().Size))
 	if err != nil {
 		return env, err
 	}
@@ -129,7 +130,7 @@ func lmdb(name string, d dataset, batch int) contender {
 				return report.Sample{}, err
 			}
 			return l.Read(ctx, clients.Reading{
-				Dir: env.dir, Choices: env.choices, Records: d.records, Keys: keys(), Value: d.value, Batch: max(1, batch),
+				Dir: env.dir, Choices: env.choices, Records: d.records, Keys: jobs.Keys(), Value: d.value, Batch: max(1, batch),
 				Warm: warm(r.o), Duration: r.o.slice,
 			})
 		},
@@ -151,7 +152,7 @@ func lmdbPerKey(d dataset) contender {
 			}
 			bytes, err := clients.LMDBBytes(env.dir)
 			s.Value = float64(bytes) / float64(d.records)
-			s.BytesPerKey = s.Value - float64(keys().Size+d.value)
+			s.BytesPerKey = s.Value - float64(jobs.Keys().Size+d.value)
 			return s, err
 		},
 	}

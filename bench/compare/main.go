@@ -1,7 +1,7 @@
-// Compare measures rdmakv beside Redis, memcached and LMDB, on one machine, in one run,
-// and writes the results: docs/benchmarks.md, pictures beside it, the table in
+// Compare measures rdmakv beside Redis, memcached, LMDB and etcd, on one machine, in one
+// run, and writes the results: docs/benchmarks.md, pictures beside it, the table in
 // README.md, and bench/results/latest.json. "make bench-compare" installs the peers and
-// runs it, in about half an hour.
+// runs it, in some 35 minutes.
 //
 //	compare -rows get-shm,puts-durable-50 -rounds 7
 //	compare -quick                 a test of the program itself, in a minute or two
@@ -17,7 +17,8 @@
 // run as long as their row does, and are idle while it is not their turn. The
 // load comes from one other process: for rdmakv, and for one of the ways in which
 // a peer is asked, it is this program again ("compare worker") under
-// internal/load, with the same keys, values, order and clock.
+// internal/load, with the same keys, values, order and clock. For etcd it is a program
+// of a module of its own (etcd), which takes the same jobs.
 //
 // Where a peer can be asked in several ways, the one that is best for it counts.
 //
@@ -27,9 +28,9 @@
 // If a contender fails, its place in the page says so, and the others go on.
 //
 // The files, one idea each: main (flags), network (where it runs), run (rounds), rig
-// (servers of a row), row (what a row is made of), contenders, lmdb, floors,
-// rows_get, rows_multiget, rows_large and rows_put (the questions), growth, memory
-// (bytes per key), restart, job and worker (the process that makes the load),
+// (servers of a row), row (what a row is made of), contenders, lmdb, etcd, floors,
+// rows_get, rows_multiget, rows_large, rows_put and rows_replicas (the questions), growth, memory
+// (bytes per key), restart, job and worker (the process that makes the load; what a load is, package jobs says),
 // output (what is written), lab (what a guest has measured).
 package main
 

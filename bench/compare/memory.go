@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/bench/compare/clients"
 	"github.com/rdmakv/rdmakv/bench/compare/counters"
+	"github.com/rdmakv/rdmakv/bench/compare/jobs"
 	"github.com/rdmakv/rdmakv/bench/compare/report"
 	"github.com/rdmakv/rdmakv/bench/compare/servers"
 )
@@ -100,10 +101,10 @@ func perKey(name, kind, system, how string, rec recipe, d dataset, used func(con
 				return s, err
 			}
 			t := rec.target(srv)
-			t.PID = srv.PID()
+			t.PIDs = srv.PIDs()
 			ctx, cancel := context.WithTimeout(ctx, fillLimit)
 			defer cancel()
-			if s, err = employ(ctx, job{Fill: &loadJob{Target: t, Records: d.records, Value: d.value, Seed: r.o.seed}}); err != nil {
+			if s, err = employ(ctx, job{Fill: &jobs.Load{Target: t, Records: d.records, Value: d.value, Seed: r.o.seed}}); err != nil {
 				return s, err
 			}
 			if r.o.quick {
@@ -119,7 +120,7 @@ func perKey(name, kind, system, how string, rec recipe, d dataset, used func(con
 				return s, err
 			}
 			s.Value = (float64(after) - float64(before)) / float64(d.records)
-			s.BytesPerKey = s.Value - float64(keys().Size+d.value)
+			s.BytesPerKey = s.Value - float64(jobs.Keys().Size+d.value)
 			return s, nil
 		},
 	}
@@ -147,10 +148,10 @@ func usedByRdmakv(ctx context.Context, s *servers.Server, rec recipe) (uint64, e
 }
 
 // storeStats asks a server of ours for its counters by a client of its own.
-func storeStats(ctx context.Context, t target) (st counters.Store, err error) {
+func storeStats(ctx context.Context, t jobs.Target) (st counters.Store, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	c, err := t.dial(ctx)
+	c, err := dial(ctx, &t)
 	if err != nil {
 		return st, err
 	}

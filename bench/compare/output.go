@@ -147,6 +147,7 @@ func versions(ctx context.Context, o options) (list []report.Version) {
 	ask("Redis", "redis-server", "--version")
 	ask("redis-benchmark", "redis-benchmark", "--version")
 	ask("memcached", "memcached", "--version")
+	ask("etcd", "etcd", "--version")
 	ask("C compiler", "gcc", "--version")
 	return append(list, report.Version{Name: "LMDB", Text: lmdbVersion(ctx)})
 }

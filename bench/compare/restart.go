@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/bench/compare/counters"
+	"github.com/rdmakv/rdmakv/bench/compare/jobs"
 	"github.com/rdmakv/rdmakv/bench/compare/report"
 	"github.com/rdmakv/rdmakv/bench/compare/servers"
 )
@@ -83,12 +84,12 @@ func (rec recipe) again(ctx context.Context, o options, w way, s *servers.Server
 		return report.Sample{}, err
 	}
 	t := rec.target(s)
-	c, err := t.dial(ctx)
+	c, err := dial(ctx, &t)
 	if err != nil {
 		return report.Sample{}, err
 	}
 	defer c.Close()
-	if _, err := c.Get(ctx, keys().Append(nil, d.records/2)); err != nil {
+	if _, err := c.Get(ctx, jobs.Keys().Append(nil, d.records/2)); err != nil {
 		return report.Sample{}, err
 	}
 	first := time.Since(begun)
@@ -106,7 +107,7 @@ func (rec recipe) again(ctx context.Context, o options, w way, s *servers.Server
 // it takes nothing from what comes next. It returns when the load has gone on for long enough.
 func (rec recipe) burden(ctx context.Context, o options, s *servers.Server, d dataset) (stop func(), err error) {
 	t := rec.target(s)
-	t.PID = s.PID()
+	t.PIDs = s.PIDs()
 	before, err := storeStats(ctx, t)
 	if err != nil {
 		return nil, err
@@ -114,7 +115,7 @@ func (rec recipe) burden(ctx context.Context, o options, s *servers.Server, d da
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() {
-		_, err := employ(ctx, job{Load: &loadJob{
+		_, err := employ(ctx, job{Load: &jobs.Load{
 			Target: t, Records: d.records, Value: d.value, Op: "put", Choice: d.choice, Callers: 50, Duration: turnLimit, Seed: o.seed,
 		}})
 		done <- err
@@ -145,23 +146,23 @@ func (rec recipe) burden(ctx context.Context, o options, s *servers.Server, d da
 }
 
 // whole gets all keys, and fails if one is not there.
-func whole(ctx context.Context, t target, d dataset) (err error) {
-	open, end, err := t.open(ctx, 1)
+func whole(ctx context.Context, t jobs.Target, d dataset) (err error) {
+	stores, end, err := open(ctx, &t, 1)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	l := loadJob{Target: t, Records: d.records, Value: d.value, Op: "get", Choice: d.choice, Callers: 1, Duration: time.Second}
-	o, err := l.options(open)
+	l := jobs.Load{Target: t, Records: d.records, Value: d.value, Op: "get", Choice: d.choice, Callers: 1, Duration: time.Second}
+	o, err := l.Options(stores)
 	if err != nil {
 		return err
 	}
-	return touch(ctx, o)
+	return jobs.Touch(ctx, o)
 }
 
 // filled waits until all shards are filled, and their misses are believed.
-func filled(ctx context.Context, t target) error {
-	c, err := t.dial(ctx)
+func filled(ctx context.Context, t jobs.Target) error {
+	c, err := dial(ctx, &t)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/bench/compare/clients"
+	"github.com/rdmakv/rdmakv/bench/compare/jobs"
+	"github.com/rdmakv/rdmakv/bench/compare/report"
 	"github.com/rdmakv/rdmakv/bench/compare/servers"
 )
 
@@ -27,6 +29,7 @@ type rig struct {
 	requests map[string]*clients.Requests
 
 	reader *clients.LMDB
+	etcd   string // the worker that asks etcd, once it is built
 	envs   map[string]lmdbEnv
 	remove []string // directories outside of the others
 }
@@ -81,8 +84,13 @@ const fillLimit = 2000 * time.Second
 type recipe struct {
 	name   string // what tells it from others of the row
 	start  func(context.Context, servers.Place) (*servers.Server, error)
-	target func(*servers.Server) target
+	target func(*servers.Server) jobs.Target
 	pins   pins
+	// leader finds the node of a cluster that leads the others; nil: their processor time is
+	// not told apart.
+	leader func(context.Context, *servers.Server) (*servers.Server, error)
+	// program is the worker that knows this kind of server; nil: this program does.
+	program func(context.Context, *rig) (string, error)
 }
 
 // on is the same recipe for a server on the processor of the pins.
@@ -92,6 +100,52 @@ func (rec recipe) on(p pins) recipe {
 		rec.pins = p
 	}
 	return rec
+}
+
+// worker is the program that loads the server; "" is this one.
+func (rec recipe) worker(ctx context.Context, r *rig) (string, error) {
+	if rec.program == nil {
+		return "", nil
+	}
+	return rec.program(ctx, r)
+}
+
+// measured lets a turn run against a server, with the processes whose time is measured.
+func (rec recipe) measured(ctx context.Context, s *servers.Server, turn func(t jobs.Target) (report.Sample, error)) (report.Sample, error) {
+	t := rec.target(s)
+	t.PIDs = s.PIDs()
+	if rec.leader == nil {
+		return turn(t)
+	}
+	leads := func() (int, error) {
+		leader, err := rec.leader(ctx, s)
+		if err != nil {
+			return 0, err
+		}
+		return leader.PID(), nil
+	}
+	return underOne(leads, func(leader int) (report.Sample, error) {
+		t.Leader = leader
+		return turn(t)
+	})
+}
+
+// underOne fails a turn behind which another process leads than before it: what the leader used
+// of the processor would be that of two.
+func underOne(leads func() (int, error), turn func(leader int) (report.Sample, error)) (report.Sample, error) {
+	before, err := leads()
+	if err != nil {
+		return report.Sample{}, err
+	}
+	got, err := turn(before)
+	if err != nil {
+		return got, err
+	}
+	after, err := leads()
+	if err == nil && after != before {
+		err = errors.New("another node leads behind the turn than before it")
+	}
+	return got, err
 }
 
 // server returns the running server of a recipe, filled with the data set.
@@ -105,6 +159,10 @@ func (r *rig) server(ctx context.Context, rec recipe, d dataset) (*servers.Serve
 		delete(r.servers, name) // the next round starts another one
 		return nil, errors.Join(err, os.RemoveAll(s.Dir))
 	}
+	program, err := rec.worker(ctx, r)
+	if err != nil {
+		return nil, err // before a server is started in vain
+	}
 	place := r.place
 	place.Pinned, place.Core = rec.pins.on, rec.pins.server
 	s, err := rec.start(ctx, place)
@@ -115,9 +173,9 @@ func (r *rig) server(ctx context.Context, rec recipe, d dataset) (*servers.Serve
 		ctx, cancel := context.WithTimeout(ctx, fillLimit)
 		defer cancel()
 		t := rec.target(s)
-		t.PID = s.PID()
-		fill := loadJob{Target: t, Records: d.records, Value: d.value, Seed: r.o.seed}
-		if _, err := employ(ctx, job{Fill: &fill}); err != nil {
+		t.PIDs = s.PIDs()
+		fill := jobs.Load{Target: t, Records: d.records, Value: d.value, Seed: r.o.seed}
+		if _, err := employ(ctx, job{Fill: &fill, program: program}); err != nil {
 			return nil, errors.Join(fmt.Errorf("filling %s: %w", rec.name, err), s.Stop())
 		}
 	}

@@ -50,6 +50,13 @@ func p50() report.Figure  { return report.Figure{Name: "p50", Unit: "µs"} }
 func rate() report.Figure { return report.Figure{Name: "rate", Unit: "/s", More: true} }
 func cpu() report.Figure  { return report.Figure{Name: "server_cpu_us", Unit: "µs"} }
 
+// leaderCPU is the processor time of the node that leads all others, or is alone, and
+// followerShare that of another one as a share of it.
+func leaderCPU() report.Figure { return report.Figure{Name: "leader_cpu_us", Unit: "µs"} }
+func followerShare() report.Figure {
+	return report.Figure{Name: "follower_share", Unit: "of the leader's"}
+}
+
 // add adds a contender.
 func (r *row) add(cs ...contender) *row {
 	for _, c := range cs {

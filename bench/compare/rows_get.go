@@ -7,7 +7,9 @@ func allRows(o options) []row {
 	list := []*row{
 		getShm(o), getShmMillion(o), rateShm(o), multiGetMillion(o), growth(o), getIwarp(o), rateIwarp(o), multiGet(o), memoryPerKey(o), residentPerKey(o),
 		largeGets(o), sized(o, "get-1k", 1<<10), sized(o, "get-16k", 16<<10),
-		putsDurableOne(o), putsDurableMany(o), putsOffOne(o), putsOff(o), largePuts(o), largePutsCache(o), largePutsDurable(o), floors(o), restarted(o),
+		putsDurableOne(o), putsDurableMany(o), putsOffOne(o), putsOff(o),
+		getReplicas(o), multiGetReplicas(o), putsReplicasOne(o), putsReplicasMany(o),
+		largePuts(o), largePutsCache(o), largePutsDurable(o), floors(o), restarted(o),
 	}
 	if o.big {
 		list = append(list, grownTo(o, 10_000_000), grownTo(o, 50_000_000))

@@ -55,6 +55,12 @@ func TestTable(t *testing.T) {
 		{"restart", "seconds", "after SIGKILL under load", nil, most, 1},
 		{"restart", "rate", "after a clean stop", nil, least, 4e6},
 		{"memory-resident", "resident_per_key", "rdmakv", []string{"Redis"}, most, 0.9},
+		{"get-replicas", "p50", three, []string{oneNode}, most, 1.3},
+		{"puts-replicas-1", "p50", three, []string{oneNode}, most, 1.6},
+		{"puts-replicas-50", "rate", three, []string{"Redis WAIT 1 TCP, Go", "Redis WAIT 1 TCP, C"}, least, 1},
+		{"puts-replicas-50", "rate", three, []string{"etcd", "etcd, at its leader", "etcd, 50 clients", "etcd, at its leader, 50 clients"}, least, 5},
+		{"puts-replicas-50", "leader_cpu_us", oneGroup, []string{oneNode}, most, 1.4},
+		{"puts-replicas-50", "follower_share", oneGroup, nil, most, 0.7},
 	} {
 		r := usualRow(t, want.row)
 		if r.once {
@@ -88,6 +94,9 @@ func TestTable(t *testing.T) {
 		{"puts-off-50", "server_cpu_us", pipelined[0], nil},
 		{"puts-durable-50", "server_cpu_us", "Redis TCP, Go", nil},
 		{"puts-durable-50", "server_cpu_us", pipelined[0], nil},
+		{"puts-replicas-50", "rate", three, []string{"Redis WAIT 1 TCP, C, pipelined"}},
+		{"get-replicas", "p50", bounded, []string{oneNode}},
+		{"multiget-replicas-64", "rate", three, []string{oneNode}},
 	} {
 		r := usualRow(t, want.row)
 		if !slices.ContainsFunc(r.Targets, func(x report.Target) bool {
@@ -99,6 +108,12 @@ func TestTable(t *testing.T) {
 	for _, r := range []string{"get-shm-1m", "rate-shm", "multiget-shm-1m"} {
 		if !slices.ContainsFunc(usualRow(t, r).Contenders, func(c report.Contender) bool { return c.System == "lmdb" }) {
 			t.Errorf("%s is not beside LMDB", r)
+		}
+	}
+	// WAIT is weaker than what rdmakv promises: who reads a row must be told.
+	for _, name := range []string{"puts-replicas-1", "puts-replicas-50"} {
+		if !strings.Contains(usualRow(t, name).Text, "in its memory, not on its disk") {
+			t.Errorf("%s does not tell what WAIT waits for", name)
 		}
 	}
 	if o, err := parse(nil, &bytes.Buffer{}); err != nil || o.rounds < 5 {

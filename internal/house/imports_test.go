@@ -70,6 +70,7 @@ var allowed = []struct {
 	{"bench/logcost", []string{"bench/compare/report", "store", "store/layout"}},
 	{"bench/compare/report", []string{"internal/chart"}},
 	{"bench/compare/servers", nil},
+	{"bench/compare/jobs", []string{"bench/compare/report", "bench/compare/servers", "internal/load"}}, // knows no store: bench/compare/etcd, a module of its own, imports it
 	{"bench/compare/counters", []string{"client", "client/admin"}},
 	{"bench/scale", []string{"bench/compare/counters", "bench/compare/report", "bench/compare/servers", "client", "client/admin", "internal/cluster", "internal/load/...", "membership", "rdma", "rdma/iwarp", "rdma/shm", "store/layout", "store/region"}},
 	{"bench/compare/clients", []string{"bench/compare/report", "internal/load", "internal/perf"}},

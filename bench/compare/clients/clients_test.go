@@ -135,6 +135,7 @@ func TestRequestsOnTheWire(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{string(AppendRedisGet(nil, []byte("key"))), "*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n"},
 		{string(AppendRedisSet(nil, []byte("key"), []byte("value"))), "*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$5\r\nvalue\r\n"},
+		{string(appendWait(nil, 1)), "*3\r\n$4\r\nWAIT\r\n$1\r\n1\r\n$1\r\n0\r\n"},
 		{string(AppendMemcacheGet(nil, []byte("key"))), "mg key v\r\n"},
 		{string(AppendMemcacheSet(nil, []byte("key"), []byte("value"))), "ms key 5\r\nvalue\r\n"},
 	} {

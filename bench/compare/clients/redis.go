@@ -11,8 +11,9 @@ import (
 // A Redis is one connection to a redis-server, as a caller of the load generator
 // has it. Batches are pipelined: all requests in one write, then all answers.
 type Redis struct {
-	w *wire
-	p patience
+	w    *wire
+	p    patience
+	acks int // replicas that puts wait for
 }
 
 var _ load.BatchStore = (*Redis)(nil)
@@ -42,16 +43,25 @@ func (r *Redis) Get(_ context.Context, key, dst []byte) ([]byte, load.Path, erro
 	return value, load.PathNone, err
 }
 
-// Put is SET.
+// Put is SET, and WAIT where puts wait for replicas.
 func (r *Redis) Put(_ context.Context, key, value []byte) error {
 	if err := r.p.renew(r.w); err != nil {
 		return err
 	}
 	r.w.out = AppendRedisSet(r.w.out, key, value)
+	if r.acks > 0 {
+		r.w.out = appendWait(r.w.out, r.acks)
+	}
 	if err := r.w.send(); err != nil {
 		return err
 	}
-	return r.ok()
+	err := r.ok()
+	if r.acks > 0 {
+		if late := r.waited(); err == nil {
+			err = late
+		}
+	}
+	return err
 }
 
 // GetMany is as many GETs in one pipeline.
@@ -73,11 +83,14 @@ func (r *Redis) GetMany(_ context.Context, keys, values [][]byte, errs []error) 
 	}
 }
 
-// PutMany is as many SETs in one pipeline.
+// PutMany is as many SETs in one pipeline, and one WAIT behind them where puts wait.
 func (r *Redis) PutMany(_ context.Context, keys, values [][]byte, errs []error) {
 	err := r.p.renew(r.w)
 	for i, key := range keys {
 		r.w.out = AppendRedisSet(r.w.out, key, values[i])
+	}
+	if r.acks > 0 {
+		r.w.out = appendWait(r.w.out, r.acks)
 	}
 	if err == nil {
 		err = r.w.send()
@@ -85,6 +98,14 @@ func (r *Redis) PutMany(_ context.Context, keys, values [][]byte, errs []error) 
 	for i := range keys {
 		if errs[i] = err; err == nil {
 			errs[i] = r.ok()
+		}
+	}
+	if r.acks == 0 || err != nil {
+		return
+	}
+	if err := r.waited(); err != nil { // none of them is known to be at a replica
+		for i := range errs {
+			errs[i] = err
 		}
 	}
 }

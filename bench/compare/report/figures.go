@@ -48,6 +48,10 @@ func (f Figure) Of(s Sample) float64 {
 		return s.BytesPerKey
 	case "server_cpu_us":
 		return s.ServerCPU
+	case "leader_cpu_us":
+		return s.LeaderCPU
+	case "follower_share":
+		return s.FollowerCPU / s.LeaderCPU // not a number where neither was measured, which is not valid
 	}
 	return s.Value
 }
@@ -60,6 +64,12 @@ func (f Figure) Valid(v float64) bool {
 		return false
 	}
 	return v > 0 || f.Name == "bytes_per_key" || f.Name == "server_cpu_us" && v == 0
+}
+
+// tailless says that a figure is none of the calls' latencies, so that their 99th percentile tells
+// nothing of it.
+func (f Figure) tailless() bool {
+	return f.Name == "server_cpu_us" || f.Name == "leader_cpu_us" || f.Name == "follower_share"
 }
 
 // by returns the figure of each round that did not fail.

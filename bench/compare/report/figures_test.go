@@ -66,8 +66,10 @@ func TestRatiosAreOfOneRound(t *testing.T) {
 }
 
 func TestFigures(t *testing.T) {
-	s := Sample{P50: 1, Rate: 2, BytesPerKey: 3, Value: 4}
-	for name, want := range map[string]float64{"p50": 1, "rate": 2, "bytes_per_key": 3, "seconds": 4} {
+	s := Sample{P50: 1, Rate: 2, BytesPerKey: 3, Value: 4, ServerCPU: 11, LeaderCPU: 5, FollowerCPU: 3}
+	for name, want := range map[string]float64{
+		"p50": 1, "rate": 2, "bytes_per_key": 3, "seconds": 4, "server_cpu_us": 11, "leader_cpu_us": 5, "follower_share": 0.6,
+	} {
 		if got := (Figure{Name: name}).Of(s); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
@@ -76,6 +78,15 @@ func TestFigures(t *testing.T) {
 		if p50.Valid(v) {
 			t.Errorf("%v counts as a latency", v)
 		}
+	}
+	// Where no leader was told apart there is no share of it, and no target that nobody has measured is reached.
+	for _, s := range []Sample{{}, {ServerCPU: 11}, {FollowerCPU: 3}, {LeaderCPU: 5}} {
+		if f := (Figure{Name: "follower_share"}); f.Valid(f.Of(s)) {
+			t.Errorf("of %+v a follower's share is %v", s, f.Of(s))
+		}
+	}
+	if f := (Figure{Name: "leader_cpu_us"}); f.Valid(f.Of(Sample{ServerCPU: 11})) {
+		t.Error("the processor time of all nodes is taken for the leader's")
 	}
 	if !(Figure{Name: "bytes_per_key"}).Valid(-3) {
 		t.Error("memory below the payload is not believed")

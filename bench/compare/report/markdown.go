@@ -63,7 +63,7 @@ func (p *page) head() {
 	if res.Quick {
 		p.say("**Shortened run: these figures test the program, not the machine.**\n")
 	}
-	p.say("What rdmakv does beside Redis, memcached and LMDB on one machine, and what any of them stands on. Everything here was")
+	p.say("What rdmakv does beside Redis, memcached, LMDB and etcd on one machine, and what any of them stands on. Everything here was")
 	p.say("measured in one run of `make bench-compare` on %s, which took %s; anybody can run it again.",
 		res.Started.Format("2 January 2006"), minutes(res.Seconds))
 	p.say("The machine is small and virtual: **trust the ratios, not the absolutes.** Every figure of every round is in")
@@ -247,6 +247,10 @@ func figureWords(f Figure) string {
 		return "resident memory per key, its bytes and its value's among them,"
 	case "server_cpu_us":
 		return "the server's processor time of an operation"
+	case "leader_cpu_us":
+		return "the leader's processor time of an operation"
+	case "follower_share":
+		return "a follower's processor time of an operation, of its leader's"
 	}
 	return f.Name
 }

@@ -133,7 +133,7 @@ func withUnit(text string, v float64, f Figure) string {
 // tail is the 99th percentile of the contender that a target is for, and behind a slash that of the
 // one that it is compared with, where they have one.
 func (r *Row) tail(t *Target) string {
-	if t.of(r).Name == "server_cpu_us" {
+	if t.of(r).tailless() {
 		return ""
 	}
 	ours, theirs := r.contender(t.Ours).p99(), r.contender(t.Against).p99()

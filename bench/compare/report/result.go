@@ -100,9 +100,13 @@ type Sample struct {
 	P999 float64 `json:"p99_9_us,omitempty"`
 	Max  float64 `json:"max_us,omitempty"`
 	// CPU time in microseconds per operation, user and system, measured over the
-	// same seconds.
+	// same seconds; ServerCPU is of all nodes together.
 	ServerCPU float64 `json:"server_cpu_us,omitempty"`
 	ClientCPU float64 `json:"client_cpu_us,omitempty"`
+	// LeaderCPU and FollowerCPU are parts of ServerCPU, where one node of a cluster leads all
+	// others: its own, and the mean of the others. A server that is alone leads itself.
+	LeaderCPU   float64 `json:"leader_cpu_us,omitempty"`
+	FollowerCPU float64 `json:"follower_cpu_us,omitempty"`
 	// Instructions of an operation, in a guest whose clock counts them; the times
 	// above are left out there.
 	Instructions float64 `json:"instructions,omitempty"`

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // Redis are the settings of a redis-server. Everything else is Redis' default,
@@ -14,10 +15,59 @@ type Redis struct {
 	// AppendFsync is "" for no append-only file, or "always": every answer waits
 	// for fsync.
 	AppendFsync string
+	// Replicas is how many replicas it has, servers of the same settings.
+	Replicas int
+	// of is the address of the master of a replica, HOST and PORT apart; "" is a master.
+	of string
 }
 
-// Start runs redis-server on a TCP port and a UNIX socket.
+// Start runs redis-server on a TCP port and a UNIX socket, and its replicas beside it. It
+// returns when they have taken over what the master has, which is nothing, and follow it.
 func (r Redis) Start(ctx context.Context, at Place) (*Server, error) {
+	s, err := r.one(ctx, at)
+	if err != nil || r.Replicas == 0 {
+		return s, err
+	}
+	replica := r
+	replica.of = strings.Replace(s.TCP, ":", " ", 1)
+	for range r.Replicas {
+		more, err := replica.one(ctx, at)
+		if err != nil {
+			return nil, errors.Join(err, s.Stop())
+		}
+		s.Others = append(s.Others, more)
+	}
+	follow := func() error {
+		// WAIT counts the replicas that follow.
+		err := asks("tcp", s.TCP, fmt.Sprintf("WAIT %d 200\r\n", r.Replicas), fmt.Sprintf(":%d\r\n", r.Replicas))
+		for _, replica := range s.Others {
+			err = errors.Join(err, logged(replica.TCP))
+		}
+		return err
+	}
+	if err := s.await(ctx, follow); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+// logged fails while a Redis still writes its log for the first time, as a replica does once it has
+// what its master had: until then it syncs nothing, and takes no signal to end.
+func logged(addr string) error {
+	info, err := says("tcp", addr, "INFO persistence\r\n")
+	if err != nil {
+		return err
+	}
+	for _, want := range []string{"aof_rewrite_in_progress:0\r\n", "aof_rewrite_scheduled:0\r\n"} {
+		if !strings.Contains(info, want) {
+			return fmt.Errorf("%s still writes its log for the first time", addr)
+		}
+	}
+	return nil
+}
+
+// one runs one redis-server.
+func (r Redis) one(ctx context.Context, at Place) (*Server, error) {
 	return again(func() (*Server, error) {
 		s, port, err := prepare("redis-server", at)
 		if err != nil {
@@ -31,6 +81,12 @@ func (r Redis) Start(ctx context.Context, at Place) (*Server, error) {
 			args = append(args, "--appendonly", "yes", "--appendfsync", r.AppendFsync, "--auto-aof-rewrite-percentage", "0")
 		} else {
 			args = append(args, "--appendonly", "no")
+		}
+		if r.Replicas > 0 {
+			args = append(args, "--repl-diskless-sync-delay", "0") // a replica need not wait for others at the start
+		}
+		if r.of != "" {
+			args = append(args, "--replicaof", r.of)
 		}
 		return s, s.run(ctx, args, func() error {
 			return errors.Join(asks("tcp", s.TCP, "PING\r\n", "+PONG"), asks("unix", s.Unix, "PING\r\n", "+PONG"))

@@ -33,6 +33,8 @@ type Server struct {
 	Fabrics, ShmDir string
 	// Dir has the server's files, and is removed when it has stopped.
 	Dir string
+	// Others are the other nodes where this one is the first of a cluster. They end with it.
+	Others []*Server
 
 	sockets string
 	core    int // it runs on; -1: any
@@ -104,12 +106,14 @@ func start(s *Server, path string, args []string, line func(string)) error {
 	return nil
 }
 
-// cleanEnv leaves out variables that would configure rdmakv.
+// cleanEnv leaves out variables that would configure rdmakv or etcd. ETCD_UNSUPPORTED_ARCH stays:
+// without it, etcd does not start on some machines.
 func cleanEnv(env []string) (out []string) {
 	for _, v := range env {
-		if !strings.HasPrefix(v, "RDMAKV_") {
-			out = append(out, v)
+		if strings.HasPrefix(v, "RDMAKV_") || strings.HasPrefix(v, "ETCD_") && !strings.HasPrefix(v, "ETCD_UNSUPPORTED_ARCH=") {
+			continue
 		}
+		out = append(out, v)
 	}
 	return out
 }
@@ -147,11 +151,16 @@ func (s *Server) await(ctx context.Context, ready func() error) error {
 	}
 }
 
-// Stop ends the process, waits until it is gone and removes its directory. It is
-// called once.
+// Stop ends the process, waits until it is gone and removes its directory; so it does with the
+// other nodes, all at a time. It is called once.
 func (s *Server) Stop() error {
-	err := s.end(syscall.SIGTERM)
-	return errors.Join(err, s.remove())
+	errs := make([]error, 1+len(s.Others))
+	var ends sync.WaitGroup
+	for i, one := range s.nodes() {
+		ends.Go(func() { errs[i] = errors.Join(one.end(syscall.SIGTERM), one.remove()) })
+	}
+	ends.Wait()
+	return errors.Join(errs...)
 }
 
 // end sends a signal and waits; a process that does not end is killed.
@@ -174,14 +183,17 @@ func (s *Server) end(sig syscall.Signal) error {
 	}
 }
 
-// Alive says whether the process still runs; the error is what it last said.
+// Alive says whether the process still runs, and those of the other nodes; the error is what
+// the one that does not last said.
 func (s *Server) Alive() error {
-	select {
-	case <-s.done:
-		return fmt.Errorf("%s has ended (%v): %s", s.Name, s.err, s.out)
-	default:
-		return nil
+	for _, one := range s.nodes() {
+		select {
+		case <-one.done:
+			return fmt.Errorf("%s has ended (%v): %s", one.Name, one.err, one.out)
+		default:
+		}
 	}
+	return nil
 }
 
 // A tail keeps the end of a process's output.
@@ -243,24 +255,30 @@ const tries = 3
 
 // asks sends a line to a server and demands an answer that begins with want.
 func asks(network, addr, line, want string) error {
+	got, err := says(network, addr, line)
+	if err == nil && !strings.HasPrefix(got, want) {
+		err = fmt.Errorf("%s answers %.256q to %q", addr, got, strings.TrimSpace(line))
+	}
+	return err
+}
+
+// says sends a line to a server and returns the beginning of its answer.
+func says(network, addr, line string) (string, error) {
 	conn, err := net.DialTimeout(network, addr, time.Second)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
-		return err
+		return "", err
 	}
 	if _, err := conn.Write([]byte(line)); err != nil {
-		return err
+		return "", err
 	}
-	buf := make([]byte, 256)
+	buf := make([]byte, 4096)
 	n, err := conn.Read(buf)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if got := string(buf[:n]); !strings.HasPrefix(got, want) {
-		return fmt.Errorf("%s answers %q to %q", addr, got, strings.TrimSpace(line))
-	}
-	return nil
+	return string(buf[:n]), nil
 }

@@ -109,20 +109,36 @@ func TestPeers(t *testing.T) {
 	ctx := context.Background()
 	at := place(t)
 	for name, f := range map[string]func() (*Server, error){
-		"redis-server":        func() (*Server, error) { return Redis{AppendFsync: "always"}.Start(ctx, at) },
+		"redis-server": func() (*Server, error) { return Redis{AppendFsync: "always"}.Start(ctx, at) },
+		"redis-server and replicas": func() (*Server, error) {
+			return Redis{AppendFsync: "always", Replicas: 2}.Start(ctx, at)
+		},
+		"etcd, three members": func() (*Server, error) { return Etcd{Members: 3}.Start(ctx, at) },
 		"memcached over TCP":  func() (*Server, error) { return Memcached{MemoryMB: 64}.Start(ctx, at) },
 		"memcached over UNIX": func() (*Server, error) { return Memcached{MemoryMB: 64, Unix: true, LargestMB: "2m"}.Start(ctx, at) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := exec.LookPath(strings.Fields(name)[0]); err != nil {
+			if _, err := exec.LookPath(strings.FieldsFunc(name, func(r rune) bool { return r == ' ' || r == ',' })[0]); err != nil {
 				t.Skip("not installed; scripts/bench-compare installs it")
 			}
 			s, err := f()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := CPU(s.PID()); err != nil {
-				t.Error(err)
+			for _, pid := range s.PIDs() {
+				if _, err := CPU(pid); err != nil {
+					t.Error(err)
+				}
+			}
+			if want := map[bool]int{true: 3, false: 1}[strings.Contains(name, "replicas") || strings.Contains(name, "members")]; len(s.PIDs()) != want {
+				t.Errorf("%d processes, want %d", len(s.PIDs()), want)
+			}
+			if name == "redis-server and replicas" {
+				for _, one := range s.nodes() {
+					if !strings.Contains(one.Command, "--appendfsync always") {
+						t.Errorf("a node does not sync: %s", one.Command)
+					}
+				}
 			}
 			// A rewrite of the log would fall into some turns and not into others.
 			if name == "redis-server" && !strings.Contains(s.Command, "--auto-aof-rewrite-percentage 0") {
