@@ -36,7 +36,7 @@ func TestReplicas(t *testing.T) {
 	r := newRow("test", "Test", "A test.", rate())
 	for _, from := range []*row{getReplicas(o), multiGetReplicas(o), putsReplicasMany(o)} {
 		for _, c := range from.asked {
-			if c.Name != sixGroups { // as the others, and one cluster more
+			if c.Name != sixteen { // as the others, and one cluster more
 				c.Name = from.Name + ": " + c.Name
 				r.add(c)
 			}

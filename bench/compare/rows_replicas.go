@@ -41,12 +41,12 @@ func (w way) known(bound time.Duration) way {
 
 // The contenders of rdmakv.
 const (
-	oneNode   = "rdmakv iwarp, one node"
-	three     = "rdmakv iwarp, 3 replicas"
-	sixGroups = "rdmakv iwarp, 3 replicas, 6 groups"
-	oneGroup  = "rdmakv iwarp, 3 replicas, 1 group"
-	bounded   = "rdmakv iwarp, 3 replicas, bounded"
-	spread    = "rdmakv iwarp, 3 nodes without replicas"
+	oneNode  = "rdmakv iwarp, one node"
+	three    = "rdmakv iwarp, 3 replicas" // six groups
+	sixteen  = "rdmakv iwarp, 3 replicas, 16 groups"
+	oneGroup = "rdmakv iwarp, 3 replicas, 1 group"
+	bounded  = "rdmakv iwarp, 3 replicas, bounded"
+	spread   = "rdmakv iwarp, 3 nodes without replicas"
 )
 
 // waitsForMemory is what must be known of Redis in these rows.
@@ -60,14 +60,14 @@ func putsReplicasOne(o options) *row {
 	r.add(
 		ours(o, oneNode, durable(), d, l),
 		ours(o, three, replicated(0), d, l),
-		ours(o, sixGroups, replicated(6), d, l),
+		ours(o, sixteen, replicated(16), d, l),
 	)
 	r.add(peer{redisReplicas, "tcp", "always"}.ways(d, l)...)
 	r.add(etcd(jobs.Etcd{}, d, l), etcd(jobs.Etcd{AtLeader: true}, d, l))
 	return r.
 		versus("at most 1.6 of the same on one node", three, oneNode, report.AtMost, 1.6).
 		headline("put on three nodes, one caller, p50, to the same on one node").
-		versus("six groups, against one node", sixGroups, oneNode, report.AtMost, 1.6).beside().
+		versus("sixteen groups, against one node", sixteen, oneNode, report.AtMost, 1.6).beside().
 		aside("against Redis with appendfsync always and WAIT 1", three, "redis replicas tcp", report.AtMost, 1).
 		headline("the same to Redis `appendfsync always` and `WAIT 1`, which waits for a replica's memory").
 		spun("the same against a Redis client that spins", three, "redis replicas tcp", report.AtMost, 1).
@@ -84,7 +84,7 @@ func putsReplicasMany(o options) *row {
 	r.add(
 		ours(o, oneNode, durable().told(), d, l),
 		ours(o, three, replicated(0), d, l),
-		ours(o, sixGroups, replicated(6), d, l),
+		ours(o, sixteen, replicated(16), d, l),
 		ours(o, oneGroup, replicated(1).told(), d, l),
 	)
 	r.add(redis.ways(d, l)...)
@@ -93,14 +93,14 @@ func putsReplicasMany(o options) *row {
 	return r.
 		target("at least Redis with appendfsync always, WAIT 1 and 50 connections", three, "redis replicas tcp", report.AtLeast, 1).
 		headline("puts/s on three nodes, 50 callers, to Redis `appendfsync always` and `WAIT 1`, 50 connections").
-		aside("six groups, against the same", sixGroups, "redis replicas tcp", report.AtLeast, 1).
-		headline("the same with six groups").
+		aside("sixteen groups, against the same", sixteen, "redis replicas tcp", report.AtLeast, 1).
+		headline("the same with sixteen groups").
 		aside("one group, against the same", oneGroup, "redis replicas tcp", report.AtLeast, 1).
 		aside("against Redis with one connection, one WAIT behind 50 SETs", three, "redis replicas tcp pipelined", report.AtLeast, 1).
 		headline("the same to Redis with one connection, one `WAIT` behind 50 `SET`s").
 		target("at least 5 times etcd", three, "etcd", report.AtLeast, 5).
 		headline("puts/s on three nodes, 50 callers, to etcd").
-		aside("six groups, against etcd", sixGroups, "etcd", report.AtLeast, 5).
+		aside("sixteen groups, against etcd", sixteen, "etcd", report.AtLeast, 5).
 		versus("the leader's CPU per put at most 1.4 of one node's without replicas", oneGroup, oneNode, report.AtMost, 1.4).of(leaderCPU()).
 		headline("leader's CPU per put, 50 callers, one group, to that of one node").
 		target("a follower's CPU per put at most 0.7 of its leader's", oneGroup, "", report.AtMost, 0.7).of(followerShare()).

@@ -17,8 +17,10 @@ const (
 	MaxReplicas = 7
 	// MaxGroups bounds the groups. More of them than nodes, several times over, cost syncs and win nothing.
 	MaxGroups = 256
-	// DefaultGroups is how many there are where nobody says, if there are as many shards.
-	DefaultGroups = 16
+	// GroupsOfNode is how many groups there are for each node where nobody says, if there are as many shards. Two, so that those which a
+	// dead node has led are shared by the others; not more, because each group makes entries of its own of the writes that come at a
+	// time, and an entry costs the same whatever is in it (docs/decisions/2026-11-30-groups.md).
+	GroupsOfNode = 2
 )
 
 // A Replication is how a cluster with replicas begins. It is immutable.
@@ -181,7 +183,7 @@ func (f *fields) replication(nodes, shards int) *Replication {
 // A Want is what a cluster with replicas is to be like.
 type Want struct {
 	Replicas int        // of each group, on different nodes
-	Groups   int        // 0: DefaultGroups, or one for each shard if there are fewer
+	Groups   int        // 0: GroupsOfNode for each node, or one for each shard if there are fewer
 	Stores   [][16]byte // by node, in the order of the nodes that are handed over
 	Zones    []string   // likewise: replicas of a group are in different ones, as far as there are enough; nil: all are in one
 }
@@ -200,7 +202,7 @@ func ProposeReplicas(id [16]byte, name string, shards int, nodes []MapNode, want
 	case len(want.Stores) != len(nodes) || want.Zones != nil && len(want.Zones) != len(nodes):
 		return nil, malformed("%d stores and %d zones of %d nodes", len(want.Stores), len(want.Zones), len(nodes))
 	}
-	groups := cmp.Or(want.Groups, min(DefaultGroups, shards))
+	groups := cmp.Or(want.Groups, min(GroupsOfNode*len(nodes), MaxGroups, shards))
 	if groups < 1 || groups > min(MaxGroups, shards) {
 		return nil, malformed("%d groups of %d shards: 1 to %d are possible", groups, shards, min(MaxGroups, shards))
 	}

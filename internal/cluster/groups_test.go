@@ -124,9 +124,15 @@ func TestProposeReplicasBad(t *testing.T) {
 			t.Errorf("want an error with %q, got %v", c.want, err)
 		}
 	}
-	m, err := ProposeReplicas(sampleID, "c", 32, three, Want{Replicas: 3, Stores: storesOf(3)})
-	if err != nil || len(m.Replication.Groups) != DefaultGroups {
-		t.Errorf("%v", err)
+	for _, c := range []struct{ nodes, shards, groups int }{{3, 32, 6}, {5, 32, 10}, {3, 4, 4}, {200, 1000, MaxGroups}} {
+		var nodes []MapNode
+		for i := range c.nodes {
+			nodes = append(nodes, MapNode{ID: fmt.Sprint("n", i)})
+		}
+		m, err := ProposeReplicas(sampleID, "c", c.shards, nodes, Want{Replicas: 3, Stores: storesOf(c.nodes)})
+		if err != nil || len(m.Replication.Groups) != c.groups {
+			t.Errorf("%+v: %v", c, err)
+		}
 	}
 }
 

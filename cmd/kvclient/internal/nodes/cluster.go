@@ -138,7 +138,7 @@ A node that does not listen yet, or that gossip has not told of, is waited for
 	}
 	cmd.Flags().DurationVar(&wait, "wait", 15*time.Second, "how long to wait for nodes that are not known yet")
 	cmd.Flags().IntVar(&o.Replicas, "replicas", 1, "on how many nodes each key is: 1, 3, 5 or 7")
-	cmd.Flags().IntVar(&o.Groups, "groups", 0, "groups of shards, with --replicas 3 and more; 0: 16, or one for each shard")
+	cmd.Flags().IntVar(&o.Groups, "groups", 0, "groups of shards, with --replicas 3 and more; 0: two for each node, or one for each shard")
 	return cmd
 }
 
