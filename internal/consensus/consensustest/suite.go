@@ -63,6 +63,7 @@ func Run(t *testing.T, engines Maker) {
 		{"TrimInApply", 3, trimInApply},
 		{"KeptForTheAbsent", 3, keptForTheAbsent},
 		{"KeptOverAStart", 3, keptOverAStart},
+		{"KeptByFollowers", 3, keptByFollowers},
 		{"StartsAndStops", 3, startsAndStops},
 		{"ChangeAtTheEnd", 4, changeAtTheEnd},
 	} {
