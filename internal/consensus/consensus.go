@@ -297,6 +297,8 @@ var (
 	// ErrNotTaken: a snapshot was not adopted; its replica has heard of a newer leader, or
 	// has caught up by itself.
 	ErrNotTaken = errors.New("consensus: the snapshot was not adopted")
+	// ErrSlow: a snapshot was given up by its receiver, because too little of it came.
+	ErrSlow = errors.New("consensus: the snapshot comes too slowly")
 	// ErrFenced: the replica was stopped by an error, and takes part in nothing.
 	ErrFenced = errors.New("consensus: the replica is fenced")
 	// ErrClosed: the engine is closed, or the replica was stopped.

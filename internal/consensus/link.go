@@ -33,7 +33,8 @@ type Endpoint interface {
 	// from that was taken.
 	Deliver(node string, b []byte) error
 	// Receive takes a snapshot that a node sends. It returns nil when the replica has
-	// adopted it, or does not need it. ErrNoGroup, ErrMessage, ErrBusy (another snapshot is
-	// on its way), ErrNotTaken.
+	// adopted it, or does not need it. ctx ends when the sender is gone. ErrNoGroup,
+	// ErrMessage, ErrBusy (another snapshot is on its way, or there was no place for too
+	// long), ErrNotTaken.
 	Receive(ctx context.Context, node string, h SnapshotHead, data io.Reader) error
 }

@@ -38,11 +38,17 @@ type slowState struct {
 	ctx context.Context
 	n   *network
 	to  string
-	in  bool // it is counted
+	in  bool // it was counted
+	out bool // it is counted no more
 }
 
-// Read counts the snapshot, and waits, the first time.
-func (s *slowState) Read(b []byte) (int, error) {
+// Read counts the snapshot, and waits, the first time, and counts it no more when it has been read: behind that its place is given to another one.
+func (s *slowState) Read(b []byte) (n int, err error) {
+	defer func() {
+		if err != nil {
+			s.end()
+		}
+	}()
 	if !s.in {
 		s.in = true
 		s.n.mu.Lock()
@@ -60,7 +66,8 @@ func (s *slowState) Read(b []byte) (int, error) {
 
 // end says that it is over.
 func (s *slowState) end() {
-	if s.in {
+	if s.in && !s.out {
+		s.out = true
 		s.n.mu.Lock()
 		defer s.n.mu.Unlock()
 		s.n.received.add(s.to, -1)

@@ -382,6 +382,67 @@ func keptOverAStart(w *World) {
 	}
 }
 
+// keptByFollowers: what an absent replica lacks is kept by a follower, too, because it leads when the leader falls; also by one that was started anew meanwhile. When
+// nobody has led for too long, it keeps nothing.
+func keptByFollowers(w *World) {
+	w.keeps(time.Minute)
+	w.found(group, 3)
+	w.puts("a", 3)
+	for round := range 4 {
+		w.trimAll()
+		lead := w.leader(group).node
+		away, other := w.others(lead.name)[0], w.others(lead.name)[1]
+		away.crash(0, false)
+		w.puts(fmt.Sprint("round ", round), 10)
+		time.Sleep(time.Second)
+		w.trimAll()
+		if round%2 == 1 {
+			other.crash(0, false)
+			other.boot()
+			w.trimAll()
+			w.puts("behind", 1)
+			w.trimAll()
+		}
+		lead.crash(0, false)
+		before := w.net.snapshotsSent()
+		away.boot()
+		w.puts(fmt.Sprint("round ", round, ", back"), 3)
+		if n := w.net.snapshotsSent() - before; n != 0 {
+			w.errorf("round %d: a replica that came back when its leader fell was sent %d snapshots", round, n)
+		}
+		lead.boot()
+		w.settle(group)
+	}
+	// Nobody leads.
+	lead := w.leader(group).node
+	away, other := w.others(lead.name)[0], w.others(lead.name)[1]
+	away.crash(0, false)
+	w.puts("nobody", 10)
+	time.Sleep(time.Second)
+	lead.crash(0, false)
+	first := func() uint64 {
+		w.node(other.name).checkpoint(other.machine(group))
+		time.Sleep(100 * time.Millisecond)
+		s, err := other.engineOf().Status(group)
+		if err != nil {
+			w.errorf("%v", err)
+		}
+		return s.First
+	}
+	before := first()
+	time.Sleep(30 * time.Second)
+	if n := first(); n != before {
+		w.errorf("a follower has forgotten entries %d to %d after half a minute without a leader", before, n-1)
+	}
+	time.Sleep(time.Minute)
+	if n := first(); n == before {
+		w.errorf("a follower keeps entry %d after a minute and a half without a leader", n)
+	}
+	away.boot()
+	lead.boot()
+	w.settle(group)
+}
+
 // snapshotIsCut: one that does not arrive is sent again.
 func snapshotIsCut(w *World) {
 	w.found(group, 3)

@@ -3,6 +3,7 @@ package consensustest
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"syscall"
 	"time"
@@ -76,7 +77,7 @@ func (n *Node) boot() {
 	n.life++
 	life := n.life
 	n.mu.Unlock()
-	e := n.w.make(NodeConfig{Name: n.name, Log: l, Link: &link{n.w.net, n}, Full: n.isFull, Absent: n.w.absent, Fenced: func(g consensus.GroupID, err error) { n.fenced(life, g, err) }})
+	e := n.w.make(NodeConfig{Name: n.name, Log: l, Link: &link{n.w.net, n}, Full: n.isFull, Absent: n.w.absent, Logger: slog.New(n.w.told), Fenced: func(g consensus.GroupID, err error) { n.fenced(life, g, err) }})
 	n.mu.Lock()
 	n.engine, n.up = e, true
 	var all []consensus.GroupID

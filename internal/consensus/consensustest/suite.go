@@ -36,6 +36,8 @@ func Run(t *testing.T, engines Maker) {
 		{"SnapshotIsCut", 3, snapshotIsCut},
 		{"ManySnapshots", 5, manySnapshots},
 		{"FailingSnapshots", 3, failingSnapshots},
+		{"SlowSender", 5, slowSender},
+		{"DeposedSender", 3, deposedSender},
 		{"ComeAndGo", 5, comeAndGo},
 		{"RefusedChanges", 4, refusedChanges},
 		{"Transfer", 3, transfer},
@@ -61,6 +63,7 @@ func Run(t *testing.T, engines Maker) {
 		{"TrimInApply", 3, trimInApply},
 		{"KeptForTheAbsent", 3, keptForTheAbsent},
 		{"KeptOverAStart", 3, keptOverAStart},
+		{"KeptByFollowers", 3, keptByFollowers},
 		{"StartsAndStops", 3, startsAndStops},
 		{"ChangeAtTheEnd", 4, changeAtTheEnd},
 	} {

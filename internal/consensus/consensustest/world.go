@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -29,6 +30,7 @@ type NodeConfig struct {
 	Fenced func(consensus.GroupID, error)
 	Full   func() bool   // the disk of the node takes no puts
 	Absent time.Duration // for how long the log keeps what a replica lacks that is away
+	Logger *slog.Logger
 }
 
 // A Maker makes an engine.
@@ -44,6 +46,7 @@ type World struct {
 	nodes map[string]*Node
 
 	absent time.Duration // NodeConfig.Absent
+	told   *lines
 
 	mu  sync.Mutex
 	rng *rand.Rand
@@ -54,7 +57,7 @@ const shortly = 500 * time.Millisecond
 
 // newWorld makes nodes that are up, and have no replicas.
 func newWorld(t testing.TB, seed uint64, engines Maker, nodes int) *World {
-	w := &World{t: t, make: engines, judge: newJudge(), nodes: map[string]*Node{}, rng: rand.New(rand.NewPCG(seed, 7)), absent: shortly}
+	w := &World{t: t, make: engines, judge: newJudge(), nodes: map[string]*Node{}, rng: rand.New(rand.NewPCG(seed, 7)), absent: shortly, told: &lines{of: map[line]int{}}}
 	w.net = newNetwork(w)
 	for i := range nodes {
 		name := fmt.Sprintf("n%d", i+1)

@@ -20,8 +20,10 @@ import (
 //	+--------+--------+-----------+
 //
 // Who may send it as whom is the transport's to know: it has authenticated the node. A
-// MsgHeartbeatResp that rejects says that the disk of its node is full; the driver sets that, and
-// takes it out again before the library steps the message.
+// MsgHeartbeatResp that rejects says that the disk of its node is full, and the RejectHint of a MsgHeartbeat up to where
+// its sender lets logs be trimmed; the driver sets these, and takes them out again before the library steps the message. It may
+// be any number: one that is too high has a log keep no more than its own replica needs, and one that is too low has it keep its entries
+// while such heartbeats come, and for Config.Absent afterwards, as long as no more than half of it is in use.
 const messageHead = 8
 
 // MaxMessage bounds the marshalled message: the entries of one (Limits.Message), of which

@@ -46,6 +46,9 @@ func TestMessages(t *testing.T) {
 		{"of a huge index", func(m *pb.Message) { m.Index, m.Entries = huge, nil }, false},
 		{"of a huge commit", func(m *pb.Message) { m.Commit = huge }, false},
 		{"of a huge hint", func(m *pb.Message) { m.RejectHint = huge }, false},
+		{"a heartbeat that tells of logs", func(m *pb.Message) {
+			m.Type, m.Entries, m.RejectHint = pb.MsgHeartbeat.Enum(), nil, proto.Uint64(MaxNumber)
+		}, true},
 		{"a heartbeat with entries", func(m *pb.Message) { m.Type = pb.MsgHeartbeat.Enum() }, false},
 		{"a gap", func(m *pb.Message) { m.Entries = m.Entries[1:] }, false},
 		{"a term that falls", func(m *pb.Message) { m.Entries[0].Term = proto.Uint64(2) }, false},

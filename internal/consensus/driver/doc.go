@@ -28,7 +28,7 @@
 // network), proposals by the library's bytes of uncommitted entries (ErrBusy), ticks by one,
 // the ends of syncs and of Apply by what was handed out. Bytes that are committed and not
 // applied are bounded by core.Limits.Applying. A node sends MaxSending snapshots to another one at a
-// time, and receives MaxReceiving; one that failed is sent again behind a pause.
+// time, and receives MaxReceiving, MaxOfSender of each sender; one that failed is sent again behind a pause.
 //
 // # When a disk hangs
 //

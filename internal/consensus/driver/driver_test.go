@@ -19,7 +19,7 @@ var (
 )
 
 func engine(c consensustest.NodeConfig) consensustest.Engine {
-	dc := driver.Config{Name: c.Name, Log: c.Log, Link: c.Link, Fenced: c.Fenced, Full: c.Full, Absent: c.Absent}
+	dc := driver.Config{Name: c.Name, Log: c.Log, Link: c.Link, Fenced: c.Fenced, Full: c.Full, Absent: c.Absent, Logger: c.Logger}
 	if *verbose {
 		dc.Logger = slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelDebug})).With("node", c.Name)
 	}

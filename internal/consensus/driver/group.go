@@ -55,12 +55,11 @@ type inbox struct {
 
 // Scheduled is what the turn knows of a group. Only it touches this.
 type scheduled struct {
+	trimming
 	r             *core.Replica    // nil: stopped
 	config        consensus.Config // published
 	published     uint64
 	publishedTerm uint64                         // of that entry
-	saved         uint64                         // the machine has the entries up to it durably
-	trimmed       uint64                         // the log begins behind it, once what is under way is done
 	nodes         map[consensus.ReplicaID]string // where messages of replicas came from
 	pending       []time.Time                    // when the appends that are not durable began
 	unstored      int64                          // their bytes
@@ -194,6 +193,7 @@ func (n *Node) newGroup(id consensus.GroupID, self consensus.ReplicaID, m consen
 		return nil, fmt.Errorf("consensus: group %d: %w", id, err)
 	}
 	g.trimmed, g.saved = first-1, state.Applied // the log may have kept more, for others
+	g.allowed = first - 1
 	g.ctx, g.cancel = context.WithCancel(n.ctx)
 	g.status = consensus.Status{Group: id, ID: self, Term: g.told, Config: g.config, Last: g.r.Last(), Applied: g.published, First: first}
 	m.Durable(g.told)

@@ -87,7 +87,7 @@ type Node struct {
 	backlog   backlog
 	disk      fullness
 	places    places
-	receiving chan struct{} // capacity MaxReceiving: snapshots that are received
+	intake    intake
 	ticks     atomic.Uint64 // of the clock
 
 	mu        sync.Mutex
@@ -114,7 +114,7 @@ func New(c Config) *Node {
 	f.Drop()
 	n := &Node{
 		c: c, most: most, proposing: int64(c.Limits.WithDefaults().Uncommitted),
-		poke: make(chan struct{}, 1), turns: make(chan *turn, 1), any: make(chan struct{}), receiving: make(chan struct{}, MaxReceiving), groups: map[consensus.GroupID]*group{}, starting: map[consensus.GroupID]bool{},
+		poke: make(chan struct{}, 1), turns: make(chan *turn, 1), any: make(chan struct{}), groups: map[consensus.GroupID]*group{}, starting: map[consensus.GroupID]bool{},
 	}
 	n.backlog.cond.L = &n.backlog.mu
 	n.turns <- &turn{n: n, out: map[string]*outgoing{}}

@@ -57,14 +57,12 @@ func (n *Node) Receive(ctx context.Context, node string, h consensus.SnapshotHea
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(g.ctx, cancel)()
-	select {
-	case n.receiving <- struct{}{}:
-	case <-ctx.Done():
+	if err := n.intake.enter(ctx, node, stalled*n.c.Tick); err != nil { // its sender waits no longer
 		leave()
-		return ctx.Err()
+		return err
 	}
-	leave = func() {
-		<-n.receiving
+	leave = func() { // before it answers: the sender may begin another one then
+		n.intake.leave(node)
 		g.receiving.Store(false)
 		g.leave()
 	}

@@ -58,10 +58,12 @@ const (
 	longPause  = 1000
 )
 
-// MaxSending bounds the snapshots that a node sends to one other node at a time, and MaxReceiving those that it receives: others
-// wait at the receiver, one of each group, until the sender has seen no progress for too long.
+// MaxSending bounds the snapshots that a node sends to one other node at a time, and MaxReceiving those that it receives, MaxOfSender of
+// them of one sender: others wait at the receiver, one of each group, until the sender has seen no progress for too long. MaxOfSender is what
+// a sender has under way, so that nobody waits who keeps to that, and half of all places, so that one sender leaves room for others.
 const (
 	MaxSending   = 2
+	MaxOfSender  = MaxSending
 	MaxReceiving = 4
 )
 
@@ -173,15 +175,15 @@ func lacks(peers []consensus.Peer, to consensus.ReplicaID) bool {
 	return slices.ContainsFunc(peers, func(p consensus.Peer) bool { return p.ID == to && p.Snapshot })
 }
 
-// abandon ends what is under way: this replica does not lead any more.
+// abandon ends what is under way: this replica does not lead any more. What comes of it afterwards counts for nothing (sent): a snapshot that its
+// sender gave up is none that failed, so nobody is told of it, and if this replica leads again, it sends the next one without a pause.
 func (g *group) abandon() {
-	for to, s := range g.sending {
+	for _, s := range g.sending {
 		if s.state == going {
-			s.cancel() // sent follows
-		} else {
-			delete(g.sending, to)
+			s.cancel()
 		}
 	}
+	clear(g.sending)
 }
 
 // snapshot begins to send the machine's state to a replica. The applier calls it, so it is

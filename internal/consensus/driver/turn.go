@@ -204,6 +204,10 @@ func (t *turn) send(g *group, m *pb.Message) {
 		if g.overdue(t.now) {
 			return
 		}
+		if kind == pb.MsgHeartbeat {
+			allowed := g.allowed // the library does not look at this field of a heartbeat
+			m.RejectHint = &allowed
+		}
 	}
 	node := g.node(to)
 	if node == "" || !g.leaves(m) {
@@ -252,6 +256,9 @@ func (t *turn) tick(g *group) error {
 	g.hear()
 	if err := g.look(); err != nil {
 		return err
+	}
+	if g.since++; g.r.Leads() { // who leads knows it at each tick, others are told (hint)
+		g.allowed, g.since = g.kept(), 0
 	}
 	if !g.overdue(t.now) {
 		if err := t.trim(g, g.saved); err != nil {
@@ -330,6 +337,7 @@ func (t *turn) message(g *group, node string, m *pb.Message) error {
 		return nil
 	}
 	g.hears(from, m)
+	g.trimming.hint(m, g.r.Term())
 	if g.adopting && (m.GetType() == pb.MsgApp || len(g.later) >= maxLater) {
 		return nil // it is sent again
 	}

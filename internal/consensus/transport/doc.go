@@ -47,5 +47,5 @@
 // What waits for a way: a queue of each lane (QueueUrgent, QueueBulk); what has no room is lost.
 // What a peer may have us keep: the receives of its ways, of which there is one for each lane and
 // node, or a few of snapshots (maxWays), and a frame that is not whole. Ways that are being set up: MaxSetups, each for
-// SetupTimeout. A snapshot is taken at most at Rate.
+// SetupTimeout. A snapshot is taken at most at Rate, and given up when it comes too slowly (pace.go).
 package transport

@@ -101,7 +101,7 @@ func parseOffer(b []byte) (o offer, err error) {
 var outcomes = []error{
 	nil,
 	errors.New("transport: the other node did not take the snapshot"), // for a reason of its own
-	consensus.ErrBusy, consensus.ErrNotTaken, consensus.ErrNoGroup, consensus.ErrMessage, consensus.ErrClosed, consensus.ErrFenced,
+	consensus.ErrBusy, consensus.ErrNotTaken, consensus.ErrNoGroup, consensus.ErrMessage, consensus.ErrClosed, consensus.ErrFenced, consensus.ErrSlow,
 }
 
 func outcome(err error) uint32 {
@@ -209,29 +209,42 @@ func (t *Transport) takeState(node string, e *end) error {
 	if err := e.recv(slot); err != nil {
 		return err
 	}
-	r := &pieceReader{ctx: ctx, e: e, o: o, rate: t.c.Rate, began: time.Now()}
-	err = t.c.Endpoint.Receive(ctx, node, o.head, r)
-	if r.err != nil && r.err != io.EOF {
+	r := &pieceReader{ctx: ctx, e: e, o: o, rate: t.c.Rate, began: time.Now(), pace: pace{paceFirst}}
+	there, gone := context.WithCancel(ctx)
+	defer gone()
+	go func() { // who waits for a place reads nothing, and would not hear that the other node has given up
+		select {
+		case <-e.qp.Done():
+			gone()
+		case <-there.Done():
+		}
+	}()
+	err = t.c.Endpoint.Receive(there, node, o.head, r)
+	slow := errors.Is(r.err, consensus.ErrSlow)
+	if slow {
+		err = r.err
+	} else if r.err != nil && r.err != io.EOF {
 		return r.err
 	}
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
-	if err := e.say(ctx, message{kind: kindEnd, value: outcome(err), body: []byte(text[:min(len(text), 200)])}); err != nil {
+	wait, stop = context.WithTimeout(ctx, SetupTimeout)
+	defer stop()
+	if err := e.say(wait, message{kind: kindEnd, value: outcome(err), body: []byte(text[:min(len(text), 200)])}); err != nil {
 		return err
 	}
 	// The other node ends the way when it has heard.
-	wait, stop = context.WithTimeout(ctx, SetupTimeout)
-	defer stop()
-	for {
-		if _, slot, err = e.hear(wait); err != nil {
-			return nil
-		}
-		if err := e.recv(slot); err != nil {
-			return nil
+	for heard := error(nil); heard == nil; {
+		if _, slot, heard = e.hear(wait); heard == nil {
+			heard = e.recv(slot)
 		}
 	}
+	if slow {
+		return err
+	}
+	return nil
 }
 
 // A pieceReader READs a snapshot's data as it is asked for.
@@ -247,6 +260,7 @@ type pieceReader struct {
 	left  []byte // of it
 	last  bool
 	err   error
+	pace  pace
 }
 
 // Read implements io.Reader.
@@ -276,10 +290,12 @@ func (r *pieceReader) fetch() error {
 			return r.ctx.Err()
 		}
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, patience)
-	defer cancel()
-	m, slot, err := e.hear(ctx)
-	if err != nil {
+	var m message
+	var slot int
+	if err := r.pace.wait(r.ctx, func(ctx context.Context) (err error) {
+		m, slot, err = e.hear(ctx)
+		return err
+	}); err != nil {
 		return err
 	}
 	if m.kind != kindPiece || m.value > pieceBytes || !m.last && m.value == 0 {
@@ -292,26 +308,35 @@ func (r *pieceReader) fetch() error {
 	if m.value > 0 {
 		remote := r.o.remote
 		remote.Addr += uint64(r.count%r.o.pieces) * pieceBytes
-		if err := e.read(ctx, remote, m.value); err != nil {
+		if err := e.read(remote, m.value); err != nil {
 			return err
 		}
+		if err := r.pace.wait(r.ctx, e.hasRead); err != nil {
+			return err
+		}
+	}
+	if err := r.pace.came(int64(m.value)); err != nil && !m.last {
+		return err
 	}
 	r.count++
 	r.bytes += int64(m.value)
 	// The next piece lands in the same sink, so this one is copied before it is given up.
 	r.piece = append(r.piece[:0], e.rest()[:m.value]...)
 	r.left = r.piece
-	return e.say(ctx, message{kind: kindTaken})
+	return r.pace.wait(r.ctx, func(ctx context.Context) error { return e.say(ctx, message{kind: kindTaken}) })
 }
 
 // read READs n bytes of the other node into the memory behind the slots.
-func (e *end) read(ctx context.Context, from rdma.RemoteAddr, n uint32) error {
-	if _, err := e.qp.PostSend([]rdma.SendWR{{
+func (e *end) read(from rdma.RemoteAddr, n uint32) error {
+	_, err := e.qp.PostSend([]rdma.SendWR{{
 		ID: idRead, Op: rdma.OpRDMARead, Flags: rdma.SendSignaled,
 		SGL: []rdma.SGE{{MR: e.mr, Off: uint64(e.restOff()), Len: n}}, Remote: from,
-	}}); err != nil {
-		return err
-	}
+	}})
+	return err
+}
+
+// hasRead waits until the bytes of the last read are there.
+func (e *end) hasRead(ctx context.Context) error {
 	for {
 		for i, wc := range e.done {
 			if wc.ID&idKind == idRead {
