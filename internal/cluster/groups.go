@@ -19,7 +19,7 @@ const (
 	MaxGroups = 256
 	// GroupsOfNode is how many groups there are for each node where nobody says, if there are as many shards. Two, so that those which a
 	// dead node has led are shared by the others; not more, because each group makes entries of its own of the writes that come at a
-	// time, and an entry costs the same whatever is in it (docs/decisions/2026-11-30-groups.md).
+	// time, and an entry costs the same whatever is in it (docs/decisions/2026-11-29-groups.md).
 	GroupsOfNode = 2
 )
 
