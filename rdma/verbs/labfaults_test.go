@@ -2,11 +2,14 @@ package verbs_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
@@ -80,6 +83,37 @@ func (s *faultServer) kill() {
 	_ = s.cmd.Wait()
 }
 
+// stop stops the process, and returns when it is: each of its threads hears of the signal in its own time, and one that runs on
+// another processor may answer still.
+func (s *faultServer) stop(t *testing.T) {
+	t.Helper()
+	if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	stopped := func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.cmd.Process.Pid))
+		if err != nil || len(threads) == 0 {
+			t.Fatalf("the threads of the server: %v, %v", threads, err)
+		}
+		for _, path := range threads {
+			text, err := os.ReadFile(path)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ESRCH) {
+				t.Fatal(err)
+			}
+			// Its name, in parentheses, may have any characters; the state is behind the last one.
+			if i := bytes.LastIndex(text, []byte(") ")); err == nil && (i < 0 || text[i+2] != 'T') {
+				return false
+			}
+		}
+		return true
+	}
+	for end := time.Now().Add(10 * time.Second); !stopped(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the server runs 10 s after SIGSTOP")
+		}
+	}
+}
+
 // TestStoppedServer: a server that is stopped answers no request to connect,
 // ever. The dial ends at its deadline, or at the fabric's own, and the same
 // server is reached once it goes on. What is connected READs on meanwhile: the
@@ -93,7 +127,7 @@ func TestStoppedServer(t *testing.T) {
 		_, err := before.Connect(t.Context(), s.addr, rdma.ConnParams{})
 		r.check(err)
 		sink := r.region(64, mem.Mmap, rdma.AccessLocalWrite)
-		r.check(s.cmd.Process.Signal(syscall.SIGSTOP))
+		s.stop(t)
 
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()

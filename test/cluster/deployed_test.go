@@ -251,7 +251,7 @@ func TestDeployed(t *testing.T) {
 	}
 	birth := d.block("cluster init")
 	out := d.types("kv2", birth)
-	if !strings.Contains(out, "16 groups with 3 replicas on 3 nodes") {
+	if !strings.Contains(out, "6 groups with 3 replicas on 3 nodes") {
 		t.Errorf("cluster init, check and status say:\n%s", out)
 	}
 	if again := d.types("kv3", birth); !strings.Contains(again, strings.SplitN(out, "\n", 2)[0]) {
@@ -287,7 +287,7 @@ func (d *deployment) wellInJSON() {
 	d.t.Helper()
 	var st struct{ Groups []groupStatus }
 	must(d.t, json.Unmarshal([]byte(d.types("app", "kvclient --config client.yaml cluster status -o json")), &st))
-	if len(st.Groups) != 16 {
+	if len(st.Groups) != 6 {
 		d.t.Errorf("%d groups", len(st.Groups))
 	}
 	for _, g := range st.Groups {
@@ -303,7 +303,7 @@ func (d *deployment) wellInJSON() {
 		}
 	}
 	must(d.t, json.Unmarshal([]byte(d.types("app", "kvclient --config client.yaml cluster check -o json")), &check))
-	if !check.OK || check.Failed != 0 || len(check.Groups) != 16 {
+	if !check.OK || check.Failed != 0 || len(check.Groups) != 6 {
 		d.t.Errorf("%+v", check)
 	}
 	for _, g := range check.Groups {
