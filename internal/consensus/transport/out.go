@@ -123,8 +123,9 @@ func (o *out) poke() {
 	}
 }
 
-// A flow is what a way can send just now. Every other SEND of as many as half of the slots is signaled (selective signaling): the SENDs of a
-// queue pair complete in order, so its completion stands for those before it, and listen is woken once for all of them.
+// A flow is what a way can send just now. Of as many SENDs as half of the slots the last one is signaled (selective signaling): the SENDs of a
+// queue pair complete in order, so its completion stands for those before it, and listen is woken once for all of them. A SEND that fails
+// completes in any case.
 type flow struct {
 	mu       sync.Mutex
 	free     []int // slots
