@@ -121,7 +121,8 @@ func samples() map[string][]byte {
 		"empty-view": AppendView(nil, &View{}),
 		"table":      AppendTable(nil, sampleTable()),
 		"map":        AppendMap(nil, sampleMap()),
-		"replicas":   AppendMap(nil, sampleReplicas()),
+		"replicas":   AppendMap(nil, fixed(sampleReplicas())),
+		"live":       AppendMap(nil, sampleLive()),
 	}
 }
 
@@ -146,7 +147,7 @@ func reencode(kind string, b []byte) ([]byte, error) {
 			return nil, err
 		}
 		return AppendTable(nil, v), nil
-	case "map", "replicas":
+	case "map", "replicas", "live":
 		v, err := ParseMap(b)
 		if err != nil {
 			return nil, err

@@ -146,23 +146,28 @@ func TestMapOfReplicasHostile(t *testing.T) {
 		"a group without shards": func(_ *Map, r *Replication) {
 			r.Groups = append(r.Groups, Group{ID: 99, Replicas: r.Groups[0].Replicas})
 		},
-		"no groups":                 func(_ *Map, r *Replication) { r.Groups = nil },
-		"group 0":                   func(_ *Map, r *Replication) { r.Groups[0].ID = 0 },
-		"a group twice":             func(_ *Map, r *Replication) { r.Groups[1].ID = r.Groups[0].ID },
-		"no replicas":               func(_ *Map, r *Replication) { r.Groups[1].Replicas = nil },
-		"too many replicas":         func(_ *Map, r *Replication) { r.Groups[1].Replicas = make([]Replica, MaxReplicas+1) },
-		"replica 0":                 func(_ *Map, r *Replication) { r.Groups[1].Replicas[1].ID = 0 },
-		"a replica twice":           func(_ *Map, r *Replication) { r.Groups[1].Replicas[1].ID = r.Groups[1].Replicas[0].ID },
-		"a node twice":              func(_ *Map, r *Replication) { r.Groups[1].Replicas[1].Node = r.Groups[1].Replicas[0].Node },
-		"a node that is none":       func(_ *Map, r *Replication) { r.Groups[1].Replicas[1].Node = 3 },
-		"an owner that is no first": func(m *Map, r *Replication) { m.Owner[0] = r.Groups[r.Group[0]].Replicas[1].Node },
+		"no groups":                  func(_ *Map, r *Replication) { r.Groups = nil },
+		"group 0":                    func(_ *Map, r *Replication) { r.Groups[0].ID = 0 },
+		"a group twice":              func(_ *Map, r *Replication) { r.Groups[1].ID = r.Groups[0].ID },
+		"no replicas":                func(_ *Map, r *Replication) { r.Groups[1].Replicas = nil },
+		"too many replicas":          func(_ *Map, r *Replication) { r.Groups[1].Replicas = make([]Replica, MaxReplicas+1) },
+		"replica 0":                  func(_ *Map, r *Replication) { r.Groups[1].Replicas[1].ID = 0 },
+		"a replica twice":            func(_ *Map, r *Replication) { r.Groups[1].Replicas[1].ID = r.Groups[1].Replicas[0].ID },
+		"a node twice":               func(_ *Map, r *Replication) { r.Groups[1].Replicas[1].Node = r.Groups[1].Replicas[0].Node },
+		"a node that is none":        func(_ *Map, r *Replication) { r.Groups[1].Replicas[1].Node = 3 },
+		"a meta group with an id":    func(_ *Map, r *Replication) { r.Meta.ID = 7 },
+		"a meta group of nobody":     func(_ *Map, r *Replication) { r.Meta.Replicas = nil },
+		"a zone less":                func(_ *Map, r *Replication) { r.Zones = r.Zones[:2] },
+		"an id that never was":       func(_ *Map, r *Replication) { r.Groups[1].Top = 1 },
+		"zones without a meta group": func(_ *Map, r *Replication) { r.Meta = nil },
+		"an owner that is no first":  func(m *Map, r *Replication) { m.Owner[0] = r.Groups[r.Group[0]].Replicas[1].Node },
 	} {
 		m := sampleReplicas()
 		f(m, m.Replication)
 		if err := m.Check(); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if name != "too many replicas" { // which has no encoding
+		if name != "a zone less" && name != "zones without a meta group" { // which have no encoding
 			if _, err := ParseMap(AppendMap(nil, m)); !errors.Is(err, ErrMalformed) {
 				t.Errorf("%s, encoded: %v", name, err)
 			}
@@ -172,6 +177,119 @@ func TestMapOfReplicasHostile(t *testing.T) {
 	for i := range text {
 		if _, err := ParseMap(text[:i]); !errors.Is(err, ErrMalformed) {
 			t.Fatalf("%d bytes of it: %v", i, err)
+		}
+	}
+}
+
+// fixed takes out of a map what only format 3 has.
+func fixed(m *Map) *Map {
+	r := m.Replication
+	r.Meta, r.Zones = nil, nil
+	for i := range r.Groups {
+		r.Groups[i].Top = 0
+	}
+	return m
+}
+
+// sampleLive is a map that has been changed: a replica of group 2 goes to another node, in another zone.
+func sampleLive() *Map {
+	m := sampleReplicas()
+	d := m.Draft()
+	d.Nodes["node-d"] = DraftNode{Weight: 1, Store: [16]byte{9}, Zone: "rack-2"}
+	d.Group(2).Replica(2).Leaves = true
+	d.Group(2).Add("node-d")
+	m, err := d.Map(m)
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// TestDraft: a draft that nothing was changed in is the map of a version later; a node that comes moves the indexes of others and nothing
+// else; what no map can be is refused.
+func TestDraft(t *testing.T) {
+	m := sampleReplicas()
+	same, err := m.Draft().Map(m)
+	if err != nil || same.Version != 2 {
+		t.Fatalf("%v, %v", same, err)
+	}
+	if same.Version = 1; !reflect.DeepEqual(same, m) {
+		t.Errorf("%+v\n%+v", same, m)
+	}
+	d := m.Draft()
+	d.Nodes["a-first-one"] = DraftNode{Weight: 3, Store: [16]byte{7}, Zone: "z"}
+	if id := d.Group(3).Add("a-first-one"); id != 4 {
+		t.Errorf("the replica has id %d", id)
+	}
+	d.Group(3).Replica(1).Leaves = true
+	next, err := d.Map(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for shard := range m.Owner {
+		if next.OwnerOf(uint16(shard)) != m.OwnerOf(uint16(shard)) {
+			t.Errorf("shard %d goes from %s to %s", shard, m.OwnerOf(uint16(shard)), next.OwnerOf(uint16(shard)))
+		}
+	}
+	if again := next.Draft(); !reflect.DeepEqual(again, d) {
+		t.Errorf("%+v\n%+v", again, d)
+	}
+	if _, err := next.Draft().Map(next); err != nil {
+		t.Error(err)
+	}
+	d = next.Draft()
+	d.Group(3).Drop(1)
+	if d.Group(3).Replica(1) != nil || d.Group(3).Add("a-first-one") != 5 {
+		t.Errorf("%+v", d.Group(3))
+	}
+	if _, err := d.Map(next); !errors.Is(err, ErrMalformed) {
+		t.Errorf("two replicas at one node: %v", err)
+	}
+	for name, f := range map[string]func(*Draft){
+		"a node that is not there": func(d *Draft) { d.Group(1).Add("nobody") },
+		"a node too few":           func(d *Draft) { delete(d.Nodes, "node-a") },
+		"nobody stays": func(d *Draft) {
+			for i := range d.Group(1).Replicas {
+				d.Group(1).Replicas[i].Leaves = true
+			}
+		},
+		"no meta group": func(d *Draft) { d.Groups[0].Replicas = nil },
+		"a bad zone":    func(d *Draft) { d.Nodes["x"] = DraftNode{Weight: 1, Store: [16]byte{8}, Zone: "a b"} },
+		"an id twice": func(d *Draft) {
+			d.Group(1).Replicas[1].ID = 1
+		},
+		"an id above the highest": func(d *Draft) { d.Group(1).Top = 2 },
+	} {
+		d := m.Draft()
+		f(d)
+		if _, err := d.Map(m); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if fixed(sampleReplicas()).Draft() != nil {
+		t.Error("a map without a meta group has a draft")
+	}
+}
+
+// TestMetaReplicas: the meta group is in as many zones as there are, and has as many replicas as its nodes are worth.
+func TestMetaReplicas(t *testing.T) {
+	for n, want := range map[int]int{1: 1, 2: 1, 3: 3, 4: 3, 5: 5, 9: 5} {
+		var nodes []MapNode
+		w := Want{Replicas: 1, Groups: n, Stores: storesOf(n)}
+		for i := range n {
+			nodes = append(nodes, MapNode{ID: fmt.Sprint("n", i)})
+			w.Zones = append(w.Zones, fmt.Sprint("z", i%3))
+		}
+		m, err := ProposeReplicas(sampleID, "c", 32, nodes, w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		zones := map[string]bool{}
+		for _, p := range m.Replication.Meta.Replicas {
+			zones[m.Replication.Zones[p.Node]] = true
+		}
+		if got := len(m.Replication.Meta.Replicas); got != want || len(zones) != min(want, 3) {
+			t.Errorf("%d nodes: %d replicas in %d zones", n, got, len(zones))
 		}
 	}
 }

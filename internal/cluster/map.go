@@ -57,7 +57,7 @@ type Map struct {
 	Version uint64    // from 1
 	Nodes   []MapNode // by ID, strictly rising
 	Owner   []uint16  // by shard: index in Nodes; with Replication, the node whose replica leads where it can
-	// Replication is how a cluster with replicas begins; nil: each shard is at its owner alone.
+	// Replication says which replicas there are; nil: each shard is at its owner alone.
 	Replication *Replication
 }
 
@@ -148,7 +148,7 @@ func (m *Map) Served(node string) []uint16 {
 	return shards
 }
 
-// StoreOf returns the store that a node of a cluster with replicas had when the map was made. ok: there is such a node.
+// StoreOf returns the store that a node of a cluster with replicas had when it came into the map. ok: there is such a node.
 func (m *Map) StoreOf(node string) (store [16]byte, ok bool) {
 	if i := m.index(node); i >= 0 && m.Replication != nil {
 		return m.Replication.Stores[i], true
@@ -181,16 +181,17 @@ func (m *Map) String() string {
 	return fmt.Sprintf("shard map of cluster %s, version %d, digest %016x: %d shards on %d nodes", m.identity(), m.Version, m.Digest(), len(m.Owner), len(m.Nodes))
 }
 
-// A map of format 2 has a Replication, one of format 1 has none.
+// A map of format 1 has no Replication, one of format 2 has one without a meta group, one of format 3 has one with it.
 const (
 	mapFormat      = 1
 	replicasFormat = 2
+	liveFormat     = 3
 )
 
 // MaxMap bounds the bytes of an encoded map.
 const MaxMap = 32 + MaxName + MaxNodes*(1+MaxName+4) + MaxShards*2 + maxReplication
 
-// AppendMap appends a map, for the wire and for the disk; see appendReplication for what format 2 has behind it:
+// AppendMap appends a map, for the wire and for the disk; see appendReplication for what formats 2 and 3 have behind it:
 //
 //	┌format┬ 0 ┬nodes┬shards┬ 0 ┬version┬cluster┬name┐
 //	└1     ┴1  ┴2    ┴2     ┴2  ┴8      ┴16     ┴1+n ┘
@@ -205,6 +206,9 @@ func AppendMap(dst []byte, m *Map) []byte {
 	format := byte(mapFormat)
 	if m.Replication != nil {
 		format = replicasFormat
+		if m.Replication.Meta != nil {
+			format = liveFormat
+		}
 	}
 	dst = append(dst, format, 0)
 	dst = le.AppendUint16(dst, uint16(len(m.Nodes)))
@@ -229,8 +233,8 @@ func AppendMap(dst []byte, m *Map) []byte {
 func ParseMap(b []byte) (*Map, error) {
 	f := fields{b: b}
 	format := uint8(mapFormat)
-	if len(b) > 0 && b[0] == replicasFormat {
-		format = replicasFormat
+	if len(b) > 0 && (b[0] == replicasFormat || b[0] == liveFormat) {
+		format = b[0]
 	}
 	f.format("a shard map", format)
 	f.zero(1)
@@ -254,8 +258,8 @@ func ParseMap(b []byte) (*Map, error) {
 	for i := 0; i < shards && f.err == nil; i++ {
 		m.Owner = append(m.Owner, f.u16())
 	}
-	if format == replicasFormat && f.err == nil {
-		m.Replication = f.replication(nodes, shards)
+	if format >= replicasFormat && f.err == nil {
+		m.Replication = f.replication(nodes, shards, format == liveFormat)
 	}
 	if err := f.done(); err != nil {
 		return nil, err

@@ -1,0 +1,136 @@
+package cluster
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// A Draft is a map with a meta group that is being changed: nodes are named in it, where a map has indexes, which move with every node that comes
+// or goes. It is not safe for concurrent use.
+type Draft struct {
+	Nodes  map[string]DraftNode // by id
+	Groups []DraftGroup         // the meta group first, then by id, rising; which there are never changes
+}
+
+// A DraftNode is a node of a draft.
+type DraftNode struct {
+	Weight uint32
+	Store  [16]byte
+	Zone   string
+}
+
+// A DraftGroup is a group of a draft.
+type DraftGroup struct {
+	ID       uint32
+	Top      uint64
+	Replicas []DraftReplica // the preferred leader first
+}
+
+// A DraftReplica is a replica of a draft.
+type DraftReplica struct {
+	Node   string
+	ID     uint64
+	Leaves bool
+}
+
+// Draft returns the map as a draft. It shares no memory with it. nil: the map has no meta group, and can never be changed.
+func (m *Map) Draft() *Draft {
+	r := m.Replication
+	if r == nil || r.Meta == nil {
+		return nil
+	}
+	d := &Draft{Nodes: make(map[string]DraftNode, len(m.Nodes))}
+	for i, n := range m.Nodes {
+		d.Nodes[n.ID] = DraftNode{Weight: n.Weight, Store: r.Stores[i], Zone: r.Zones[i]}
+	}
+	for _, g := range append([]Group{*r.Meta}, r.Groups...) {
+		one := DraftGroup{ID: g.ID, Top: g.Top}
+		for _, p := range g.Replicas {
+			one.Replicas = append(one.Replicas, DraftReplica{Node: m.Nodes[p.Node].ID, ID: p.ID, Leaves: p.Leaves})
+		}
+		d.Groups = append(d.Groups, one)
+	}
+	return d
+}
+
+// Map returns what the draft makes of the map that it was drawn from, one version later. ErrMalformed: what the draft says no map can.
+func (d *Draft) Map(from *Map) (*Map, error) {
+	m := &Map{Cluster: from.Cluster, Name: from.Name, Version: from.Version + 1, Owner: make([]uint16, len(from.Owner))}
+	r := &Replication{Group: from.Replication.Group}
+	index := make(map[string]uint16, len(d.Nodes))
+	for _, id := range slices.Sorted(maps.Keys(d.Nodes)) {
+		n := d.Nodes[id]
+		index[id] = uint16(len(m.Nodes))
+		m.Nodes = append(m.Nodes, MapNode{ID: id, Weight: n.Weight})
+		r.Stores, r.Zones = append(r.Stores, n.Store), append(r.Zones, n.Zone)
+	}
+	if len(m.Nodes) > MaxNodes {
+		return nil, malformed("a shard map of %d nodes, 1 to %d are possible", len(m.Nodes), MaxNodes)
+	}
+	for i := range d.Groups {
+		one := &d.Groups[i]
+		g := Group{ID: one.ID, Top: one.Top}
+		for _, p := range one.Replicas {
+			at, ok := index[p.Node]
+			if !ok {
+				return nil, malformed("group %d has a replica at node %q, which is not in the shard map", one.ID, clip(p.Node))
+			}
+			g.Replicas = append(g.Replicas, Replica{Node: at, ID: p.ID, Leaves: p.Leaves})
+		}
+		if i == 0 {
+			r.Meta = &g
+		} else {
+			r.Groups = append(r.Groups, g)
+		}
+	}
+	for shard, g := range r.Group {
+		if int(g) >= len(r.Groups) {
+			return nil, malformed("shard %d belongs to group %d of %d", shard, g, len(r.Groups))
+		}
+		m.Owner[shard] = r.Groups[g].first()
+	}
+	m.Replication = r
+	return m, m.Check()
+}
+
+// Group returns the group of an id; nil: there is none.
+func (d *Draft) Group(id uint32) *DraftGroup {
+	i, ok := slices.BinarySearchFunc(d.Groups, id, func(g DraftGroup, id uint32) int { return cmp.Compare(g.ID, id) })
+	if !ok {
+		return nil
+	}
+	return &d.Groups[i]
+}
+
+// At returns the replica that a group has at a node; nil: none.
+func (g *DraftGroup) At(node string) *DraftReplica {
+	for i := range g.Replicas {
+		if g.Replicas[i].Node == node {
+			return &g.Replicas[i]
+		}
+	}
+	return nil
+}
+
+// Replica returns the replica of an id; nil: the group has none of that id now.
+func (g *DraftGroup) Replica(id uint64) *DraftReplica {
+	for i := range g.Replicas {
+		if g.Replicas[i].ID == id {
+			return &g.Replicas[i]
+		}
+	}
+	return nil
+}
+
+// Add gives a group another replica, of an id that none of it ever had, and returns that id.
+func (g *DraftGroup) Add(node string) uint64 {
+	g.Top++
+	g.Replicas = append(g.Replicas, DraftReplica{Node: node, ID: g.Top})
+	return g.Top
+}
+
+// Drop takes a replica out.
+func (g *DraftGroup) Drop(id uint64) {
+	g.Replicas = slices.DeleteFunc(g.Replicas, func(p DraftReplica) bool { return p.ID == id })
+}
