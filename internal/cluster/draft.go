@@ -130,7 +130,12 @@ func (g *DraftGroup) Add(node string) uint64 {
 	return g.Top
 }
 
-// Drop takes a replica out.
-func (g *DraftGroup) Drop(id uint64) {
+// Take takes a replica out. If it was the preferred leader, heir is that from now on; 0: the next one is.
+func (g *DraftGroup) Take(id, heir uint64) {
+	first := len(g.Replicas) > 0 && g.Replicas[0].ID == id
 	g.Replicas = slices.DeleteFunc(g.Replicas, func(p DraftReplica) bool { return p.ID == id })
+	if i := slices.IndexFunc(g.Replicas, func(p DraftReplica) bool { return p.ID == heir }); first && i > 0 {
+		p := g.Replicas[i]
+		g.Replicas = slices.Insert(slices.Delete(g.Replicas, i, i+1), 0, p)
+	}
 }

@@ -238,7 +238,7 @@ func TestDraft(t *testing.T) {
 		t.Error(err)
 	}
 	d = next.Draft()
-	d.Group(3).Drop(1)
+	d.Group(3).Take(1, 0)
 	if d.Group(3).Replica(1) != nil || d.Group(3).Add("a-first-one") != 5 {
 		t.Errorf("%+v", d.Group(3))
 	}

@@ -1,0 +1,140 @@
+package meta
+
+import (
+	"fmt"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+)
+
+// What every state keeps to, and what the next one keeps to beside it. The rules are few, because the groups' own logs keep the data safe: what stands here is what
+// no group can see, that an id is never given twice, and that a node is told to give a replica up only if the map said before that it leaves.
+
+func malformed(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, args...))
+}
+
+// check holds a state to its rules, whatever was before.
+func (s *State) check() error {
+	switch {
+	case s.Version == 0:
+		return malformed("version 0")
+	case s.Map.Replication == nil || s.Map.Replication.Meta == nil:
+		return malformed("a shard map without a meta group")
+	case len(s.Tasks) > MaxTasks:
+		return malformed("%d tasks, at most %d", len(s.Tasks), MaxTasks)
+	}
+	moving := make(map[uint32]uint64) // by group: the task that moves it
+	for i := range s.Tasks {
+		t := &s.Tasks[i]
+		if t.ID == 0 || i > 0 && t.ID <= s.Tasks[i-1].ID {
+			return malformed("task %d stands behind a task of that or a higher number", t.ID)
+		}
+		if err := t.check(); err != nil {
+			return err
+		}
+		for j := range t.Moves {
+			m := &t.Moves[j]
+			if !m.Running() {
+				continue
+			}
+			if other, ok := moving[m.Group]; ok {
+				return malformed("tasks %d and %d move group %d at once", other, t.ID, m.Group)
+			}
+			moving[m.Group] = t.ID
+		}
+	}
+	return nil
+}
+
+func (t *Task) check() error {
+	switch t.Kind {
+	case Add, Remove, Replace, Rebalance, Replicas:
+	default:
+		return malformed("task %d is of kind %.40q", t.ID, t.Kind)
+	}
+	switch t.State {
+	case Runs, Canceling, Done, Canceled:
+	default:
+		return malformed("task %d has state %.40q", t.ID, t.State)
+	}
+	if len(t.Moves) > MaxMoves || len(t.Nodes) > cluster.MaxNodes {
+		return malformed("task %d has %d moves and %d nodes", t.ID, len(t.Moves), len(t.Nodes))
+	}
+	for _, n := range t.Nodes {
+		if err := cluster.CheckNodeID(n); err != nil {
+			return fmt.Errorf("%w: task %d: %w", ErrMalformed, t.ID, err)
+		}
+	}
+	for i := range t.Moves {
+		m := &t.Moves[i]
+		switch m.State {
+		case Waits, Moves, Undoes, Arrived, Undone, Dropped:
+		default:
+			return malformed("a move of task %d has state %.40q", t.ID, m.State)
+		}
+		for _, n := range []string{m.From, m.To} {
+			if err := cluster.CheckNodeID(n); n != "" && err != nil {
+				return fmt.Errorf("%w: task %d: %w", ErrMalformed, t.ID, err)
+			}
+		}
+		switch {
+		case m.From == "" && m.To == "" || m.From == m.To:
+			return malformed("a move of task %d goes from %q to %q", t.ID, m.From, m.To)
+		case t.Over() && !m.Over():
+			return malformed("task %d is over, and a move of it is not", t.ID)
+		case m.Running() && (m.From == "") != (m.FromID == 0) || m.Running() && (m.To == "") != (m.ToID == 0):
+			return malformed("a move of task %d has begun without an id", t.ID)
+		}
+	}
+	return nil
+}
+
+// follows says whether a state may follow this one: nil, or why not.
+func (s *State) follows(n *State) error {
+	if n.Version != s.Version+1 {
+		return malformed("version %d behind %d", n.Version, s.Version)
+	}
+	if n.NextTask() < s.NextTask() && len(n.Tasks) > 0 || len(n.Tasks) == 0 && len(s.Tasks) > 0 {
+		return malformed("the ids of tasks fall")
+	}
+	if n.Map.Version == s.Map.Version {
+		if n.Map.Digest() != s.Map.Digest() {
+			return malformed("two shard maps of version %d", n.Map.Version)
+		}
+		return nil
+	}
+	if n.Map.Version != s.Map.Version+1 {
+		return malformed("shard map version %d behind %d", n.Map.Version, s.Map.Version)
+	}
+	if err := cluster.CheckChange(s.Map, n.Map); err != nil {
+		return err
+	}
+	before, after := s.Map.Draft(), n.Map.Draft()
+	for i := range before.Groups {
+		if err := groupFollows(&before.Groups[i], &after.Groups[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func groupFollows(b, a *cluster.DraftGroup) error {
+	if a.ID != b.ID || a.Top < b.Top {
+		return malformed("group %d behind group %d, ids up to %d behind %d", a.ID, b.ID, a.Top, b.Top)
+	}
+	for _, p := range a.Replicas {
+		old := b.Replica(p.ID)
+		if old == nil && p.ID <= b.Top {
+			return malformed("replica %d of group %d has an id that was given before", p.ID, a.ID)
+		}
+		if old != nil && old.Node != p.Node {
+			return malformed("replica %d of group %d goes from node %q to %q: it has to be another one", p.ID, a.ID, old.Node, p.Node)
+		}
+	}
+	for _, p := range b.Replicas {
+		if !p.Leaves && a.Replica(p.ID) == nil {
+			return malformed("replica %d of group %d is gone, and was not on its way out", p.ID, b.ID)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,216 @@
+package seat
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+)
+
+// Where replicas go. Each node is to have its share of the replicas by weight, each group is to be in as many zones as it can, and among the
+// nodes that are as good in both rendezvous hashing chooses, so that few groups move when nodes come and go.
+
+// A placing is a draft in which replicas are moved at once, to find out where they are to go.
+type placing struct {
+	nodes  map[string]cluster.DraftNode // that may get replicas
+	groups []cluster.DraftGroup         // with the replicas that do not leave
+	has    map[string]int               // replicas of groups with shards, by node
+	share  map[string]int
+}
+
+// newPlacing begins with what a draft comes to when all that leaves has left; out are nodes that are to have nothing.
+func newPlacing(d *cluster.Draft, out ...string) *placing {
+	p := &placing{nodes: maps.Clone(d.Nodes), has: make(map[string]int)}
+	for _, n := range out {
+		delete(p.nodes, n)
+	}
+	for _, g := range d.Groups {
+		g.Replicas = slices.DeleteFunc(slices.Clone(g.Replicas), func(r cluster.DraftReplica) bool { return r.Leaves })
+		p.groups = append(p.groups, g)
+		for _, r := range g.Replicas {
+			if g.ID != 0 {
+				p.has[r.Node]++
+			}
+		}
+	}
+	total := 0
+	for _, g := range p.groups[1:] {
+		total += len(g.Replicas)
+	}
+	p.share = shares(p.nodes, total, len(p.groups)-1) // a node has one replica of a group at most
+	return p
+}
+
+// shares gives each node its share of so many things: by weight, rounded down or up (largest remainder, then the lower id), and never more than most.
+func shares(nodes map[string]cluster.DraftNode, total, most int) map[string]int {
+	share := make(map[string]int, len(nodes))
+	left := slices.Sorted(maps.Keys(nodes))
+	for len(left) > 0 {
+		var sum uint64
+		for _, n := range left {
+			sum += uint64(nodes[n].Weight)
+		}
+		part := func(n string) uint64 { return uint64(total) * uint64(nodes[n].Weight) }
+		// Who would get more than most gets that, and the others share the rest.
+		if i := slices.IndexFunc(left, func(n string) bool { return part(n) > uint64(most)*sum }); i >= 0 {
+			share[left[i]] = most
+			total -= most
+			left = slices.Delete(left, i, i+1)
+			continue
+		}
+		rest := total
+		for _, n := range left {
+			share[n] = int(part(n) / sum)
+			rest -= share[n]
+		}
+		slices.SortStableFunc(left, func(a, b string) int { return cmp.Compare(part(b)%sum, part(a)%sum) })
+		for _, n := range left[:rest] {
+			share[n]++
+		}
+		break
+	}
+	return share
+}
+
+// mates is how many replicas of a group, but for the one at a node, are in the zone of a node.
+func (p *placing) mates(g *cluster.DraftGroup, node, but string) (n int) {
+	for _, r := range g.Replicas {
+		if r.Node != but && r.Node != node && p.nodes[r.Node].Zone == p.nodes[node].Zone {
+			n++
+		}
+	}
+	return n
+}
+
+// best is the node for another replica of a group, in the place of the one at a node (""; a replica more): in a zone that the group is not in, below its share,
+// and among those the one that the hash likes best. What cannot be is left out in that order, from behind. "": no node is without a replica of it.
+func (p *placing) best(g *cluster.DraftGroup, instead string) (node string) {
+	type rank struct {
+		zone, over int
+		score      uint64
+	}
+	var most rank
+	for _, n := range slices.Sorted(maps.Keys(p.nodes)) {
+		if g.At(n) != nil {
+			continue
+		}
+		r := rank{zone: p.mates(g, n, instead), score: score(g.ID, n)}
+		if g.ID != 0 {
+			r.over = max(0, p.has[n]+1-p.share[n])
+		}
+		if node == "" || cmp.Or(cmp.Compare(r.zone, most.zone), cmp.Compare(r.over, most.over), cmp.Compare(most.score, r.score)) < 0 {
+			node, most = n, r
+		}
+	}
+	return node
+}
+
+// move notes that a replica is at another node now, in the same place of the order; from "": a replica more; to "": one less.
+func (p *placing) move(g *cluster.DraftGroup, from, to string) {
+	switch {
+	case from == "":
+		g.Replicas = append(g.Replicas, cluster.DraftReplica{Node: to})
+	case to == "":
+		g.Replicas = slices.DeleteFunc(g.Replicas, func(r cluster.DraftReplica) bool { return r.Node == from })
+	default:
+		g.At(from).Node = to
+	}
+	if g.ID != 0 {
+		p.has[from]--
+		p.has[to]++
+	}
+}
+
+// even finds the move that helps most, from a node above its share to one below it, in no worse zones; "": there is none. Of the moves that are as good the hash chooses.
+func (p *placing) even() (g *cluster.DraftGroup, from, to string) {
+	var most uint64
+	zone := 0
+	for i := range p.groups[1:] {
+		o := &p.groups[1+i]
+		for _, r := range o.Replicas {
+			if p.has[r.Node] <= p.share[r.Node] {
+				continue
+			}
+			for _, n := range slices.Sorted(maps.Keys(p.nodes)) {
+				worse := p.mates(o, n, r.Node) - p.mates(o, r.Node, "")
+				if p.has[n] >= p.share[n] || o.At(n) != nil || worse > 0 {
+					continue
+				}
+				if s := score(o.ID, n); g == nil || worse < zone || worse == zone && s > most {
+					g, from, to, most, zone = o, r.Node, n, s, worse
+				}
+			}
+		}
+	}
+	return g, from, to
+}
+
+// spread finds a replica that goes to a zone in which its group is not, from one in which it has two; "": there is none. A move to a node that has its share
+// already is followed by one that evens it out.
+func (p *placing) spread() (g *cluster.DraftGroup, from, to string) {
+	for i := range p.groups {
+		o := &p.groups[i]
+		for _, r := range o.Replicas {
+			at := p.mates(o, r.Node, "")
+			if at == 0 {
+				continue
+			}
+			if n := p.best(o, r.Node); n != "" && p.mates(o, n, r.Node) < at {
+				return o, r.Node, n
+			}
+		}
+	}
+	return nil, "", ""
+}
+
+// least is the replica that a group can best do without: in a zone with others, at a node above its share, and not the preferred leader.
+func (p *placing) least(g *cluster.DraftGroup) (node string) {
+	type rank struct{ zone, over, last int }
+	var most rank
+	for i, r := range g.Replicas {
+		k := rank{p.mates(g, r.Node, ""), p.has[r.Node] - p.share[r.Node], i}
+		if node == "" || cmp.Or(cmp.Compare(k.zone, most.zone), cmp.Compare(k.over, most.over), cmp.Compare(k.last, most.last)) > 0 {
+			node, most = r.Node, k
+		}
+	}
+	return node
+}
+
+// score is the rendezvous score of a group and a node.
+func score(group uint32, node string) uint64 {
+	b := append([]byte{byte(group), byte(group >> 8), byte(group >> 16), byte(group >> 24), 'm'}, node...)
+	return xxhash.Sum64(b)
+}
+
+// leaders gives each node its share of the groups to lead, by changing who of a group's replicas comes first, in few groups. It moves nothing.
+func leaders(d *cluster.Draft) (changed bool) {
+	share := shares(d.Nodes, len(d.Groups)-1, len(d.Groups)-1)
+	leads := make(map[string]int)
+	first := func(g *cluster.DraftGroup) string {
+		return g.Replicas[slices.IndexFunc(g.Replicas, func(r cluster.DraftReplica) bool { return !r.Leaves })].Node
+	}
+	for i := range d.Groups[1:] {
+		leads[first(&d.Groups[1+i])]++
+	}
+	for i := range d.Groups[1:] {
+		g := &d.Groups[1+i]
+		from, best := first(g), -1
+		for j, r := range g.Replicas {
+			if !r.Leaves && leads[r.Node] < share[r.Node] && (best < 0 || share[r.Node]-leads[r.Node] > share[g.Replicas[best].Node]-leads[g.Replicas[best].Node]) {
+				best = j
+			}
+		}
+		if leads[from] <= share[from] || best < 0 {
+			continue
+		}
+		r := g.Replicas[best]
+		leads[from]--
+		leads[r.Node]++
+		g.Replicas = slices.Insert(slices.Delete(g.Replicas, best, best+1), 0, r)
+		changed = true
+	}
+	return changed
+}

@@ -1,0 +1,319 @@
+package seat
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/meta"
+)
+
+// Limits bound what is under way at once.
+type Limits struct {
+	Moves int // in all; default 2
+	In    int // into one node; default 1
+	Out   int // out of one node; default 1
+}
+
+func (l Limits) withDefaults() Limits {
+	if l.Moves == 0 {
+		l.Moves = 2
+	}
+	if l.In == 0 {
+		l.In = 1
+	}
+	if l.Out == 0 {
+		l.Out = 1
+	}
+	return l
+}
+
+// Reports are what the nodes that answer have said last, by node. A node that does not answer is not in it.
+type Reports map[string]Report
+
+// A Report is what a node says of its replicas.
+type Report struct {
+	Map    uint64 // version of the map that it has in force
+	Groups []GroupReport
+}
+
+// A GroupReport is what a node says of its replica of a group.
+type GroupReport struct {
+	Group   uint32
+	Replica uint64
+	Leads   bool
+	Term    uint64
+	Config  uint64 // index of the configuration that it has published
+	Voters  []uint64
+	Learns  []uint64 // learners
+	Last    uint64
+	Away    []uint64 // of a leader: voters that it has not heard of lately
+	Match   map[uint64]uint64
+}
+
+// of returns what a replica of a group has said of itself; nil: nothing.
+func (r Reports) of(group uint32, replica uint64) *GroupReport {
+	for _, n := range r {
+		for i := range n.Groups {
+			if g := &n.Groups[i]; g.Group == group && g.Replica == replica {
+				return g
+			}
+		}
+	}
+	return nil
+}
+
+// leader returns what the leader of a group says; nil: none was heard. Of several the one of the highest term leads.
+func (r Reports) leader(group uint32) (l *GroupReport) {
+	for _, n := range r {
+		for i := range n.Groups {
+			if g := &n.Groups[i]; g.Group == group && g.Leads && (l == nil || g.Term > l.Term) {
+				l = g
+			}
+		}
+	}
+	return l
+}
+
+// settled says whether a group is rid of a replica, so that it may be given up (R24): its leader has published a configuration without it, and with the leader a majority of
+// that configuration's voters has, so nobody needs the vote of the one that is gone to learn that it is.
+func (r Reports) settled(group uint32, gone uint64) bool {
+	l := r.leader(group)
+	if l == nil || slices.Contains(l.Voters, gone) || slices.Contains(l.Learns, gone) {
+		return false
+	}
+	have := 0
+	for _, v := range l.Voters {
+		if o := r.of(group, v); o != nil && o.Config >= l.Config {
+			have++
+		}
+	}
+	return have > len(l.Voters)/2
+}
+
+// Step works out what is to be done next, given what nodes have reported; nil: nothing, until they report something else. It is called by the seat alone.
+func Step(s *meta.State, r Reports, l Limits, now int64) *meta.State {
+	l = l.withDefaults()
+	n := s.Clone()
+	d := s.Map.Draft()
+	w := walk{n, d, r, l, now, false, false}
+	for i := range n.Tasks {
+		if t := &n.Tasks[i]; !t.Over() {
+			w.task(t)
+		}
+	}
+	if !w.changed {
+		return nil
+	}
+	if w.mapped {
+		m, err := d.Map(s.Map)
+		if err != nil {
+			return nil // the draft was a map before, and each change keeps it one: see TestStepKeepsMaps
+		}
+		n.Map = m
+	}
+	return n
+}
+
+// A walk is a Step under way.
+type walk struct {
+	s       *meta.State
+	d       *cluster.Draft
+	r       Reports
+	l       Limits
+	now     int64
+	changed bool
+	mapped  bool // the draft is
+}
+
+func (w *walk) task(t *meta.Task) {
+	for i := range t.Moves {
+		if t.Moves[i].Running() {
+			w.arrive(t, &t.Moves[i])
+		}
+	}
+	for i := range t.Moves {
+		if m := &t.Moves[i]; m.State == meta.Waits && t.State == meta.Runs && !w.s.Paused && Holds(w.s, w.d, w.r, w.l, m) == "" {
+			w.begin(m)
+		}
+	}
+	if slices.ContainsFunc(t.Moves, func(m meta.Move) bool { return !m.Over() }) {
+		return
+	}
+	w.end(t)
+}
+
+// arrive ends a move of which nothing is left to do.
+func (w *walk) arrive(t *meta.Task, m *meta.Move) {
+	g := w.d.Group(m.Group)
+	lead := w.r.leader(m.Group)
+	if lead == nil {
+		return
+	}
+	gone, stays := m.FromID, m.ToID
+	if m.State == meta.Undoes {
+		gone, stays = stays, gone
+	}
+	if t.State == meta.Canceling && m.State == meta.Moves && m.ToID != 0 && !slices.Contains(lead.Voters, m.ToID) {
+		// It has no vote yet, so the group goes back to what it was.
+		g.Replica(m.ToID).Leaves = true
+		if m.FromID != 0 {
+			g.Replica(m.FromID).Leaves = false
+		}
+		m.State = meta.Undoes
+		w.changed, w.mapped = true, true
+		return
+	}
+	if stays != 0 && !slices.Contains(lead.Voters, stays) || gone != 0 && !w.r.settled(m.Group, gone) {
+		return
+	}
+	if gone != 0 {
+		g.Take(gone, stays)
+		w.mapped = true
+	}
+	m.Ended = w.now
+	m.State = map[meta.MoveState]meta.MoveState{meta.Moves: meta.Arrived, meta.Undoes: meta.Undone}[m.State]
+	w.changed = true
+}
+
+// begin puts a move into the map.
+func (w *walk) begin(m *meta.Move) {
+	g := w.d.Group(m.Group)
+	if m.From != "" {
+		p := g.At(m.From)
+		if p == nil { // it is gone already
+			m.State, m.Ended = meta.Dropped, w.now
+			w.changed = true
+			return
+		}
+		p.Leaves, m.FromID = true, p.ID
+	}
+	if m.To != "" {
+		m.ToID = g.Add(m.To)
+	}
+	m.State, m.Began = meta.Moves, w.now
+	w.changed, w.mapped = true, true
+}
+
+// end ends a task all of whose moves are over.
+func (w *walk) end(t *meta.Task) {
+	t.Ended = w.now
+	w.changed = true
+	if t.State == meta.Canceling {
+		t.State = meta.Canceled
+		return
+	}
+	t.State = meta.Done
+	gone := t.Nodes
+	if t.Kind == meta.Replace {
+		gone = t.Nodes[:1]
+	}
+	if t.Kind == meta.Remove || t.Kind == meta.Replace {
+		for _, n := range gone {
+			if !slices.ContainsFunc(w.d.Groups, func(g cluster.DraftGroup) bool { return g.At(n) != nil }) {
+				delete(w.d.Nodes, n)
+				w.mapped = true
+			}
+		}
+	}
+	if leaders(w.d) {
+		w.mapped = true
+	}
+}
+
+// Holds says why a move that waits does not begin now; "": it may.
+func Holds(s *meta.State, d *cluster.Draft, r Reports, l Limits, m *meta.Move) string {
+	l = l.withDefaults()
+	if s.Paused {
+		return "moves are paused"
+	}
+	all, in, out := 0, 0, 0
+	for i := range s.Tasks {
+		for j := range s.Tasks[i].Moves {
+			o := &s.Tasks[i].Moves[j]
+			if !o.Running() {
+				continue
+			}
+			if o.Group == m.Group {
+				return "another replica of the group moves"
+			}
+			all++
+			if o.To == m.To && m.To != "" {
+				in++
+			}
+			if o.From == m.From && m.From != "" {
+				out++
+			}
+		}
+	}
+	switch {
+	case all >= l.Moves:
+		return fmt.Sprintf("%d moves are under way", all)
+	case in >= l.In:
+		return fmt.Sprintf("another move into %s is under way", m.To)
+	case out >= l.Out:
+		return fmt.Sprintf("another move out of %s is under way", m.From)
+	}
+	if _, ok := d.Nodes[m.To]; m.To != "" && !ok {
+		return fmt.Sprintf("node %s is not in the map any more", m.To)
+	}
+	if _, heard := r[m.To]; m.To != "" && !heard {
+		return fmt.Sprintf("node %s does not answer", m.To)
+	}
+	g := d.Group(m.Group)
+	if g == nil {
+		return "the map has no such group"
+	}
+	lead := r.leader(m.Group)
+	if lead == nil {
+		return fmt.Sprintf("group %d has no leader", m.Group)
+	}
+	from := g.At(m.From)
+	for _, v := range lead.Away {
+		if from == nil || from.ID != v {
+			return fmt.Sprintf("a voter of group %d is away, at node %s: with one more that changes the group could lose its majority", m.Group, nodeOf(g, v))
+		}
+	}
+	if g.At(m.To) != nil {
+		return fmt.Sprintf("node %s has a replica of the group", m.To)
+	}
+	return ""
+}
+
+// nodeOf is where a replica of a group is.
+func nodeOf(g *cluster.DraftGroup, id uint64) string {
+	if p := g.Replica(id); p != nil {
+		return p.Node
+	}
+	return "?"
+}
+
+// Cancel has a task end as soon as it can. nil: there is nothing to cancel.
+func Cancel(s *meta.State, id uint64, now int64) (*meta.State, error) {
+	t := s.Task(id)
+	switch {
+	case t == nil:
+		return nil, refuse("there is no task %d", id)
+	case t.State == meta.Canceling || t.Over():
+		return nil, nil
+	}
+	n := s.Clone()
+	t = n.Task(id)
+	t.State = meta.Canceling
+	for i := range t.Moves {
+		if m := &t.Moves[i]; m.State == meta.Waits {
+			m.State, m.Ended = meta.Dropped, now
+		}
+	}
+	return n, nil
+}
+
+// Pause says whether moves begin. nil: it is so already.
+func Pause(s *meta.State, paused bool) *meta.State {
+	if s.Paused == paused {
+		return nil
+	}
+	n := s.Clone()
+	n.Paused = paused
+	return n
+}
