@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// An Authority keeps the map: it alone says which node owns a shard. Today each
-// node keeps the map that all of them agreed on at the cluster's birth; later a
-// consensus group will. The code above sees only this interface.
+// An Authority keeps the map: it alone says which node owns a shard. Each node keeps
+// the map that all of them agreed on at the cluster's birth, and in a cluster with replicas
+// follows the later ones. The code above sees only this interface.
 type Authority interface {
 	// Map returns the map in force, nil before there is one. It never blocks.
 	Map() *Map
@@ -25,13 +25,24 @@ var (
 	ErrNoMap        = errors.New("cluster: no shard map yet: run kvclient cluster init with the ids of its nodes")
 	ErrOtherCluster = errors.New("cluster: the shard map of another cluster")
 	ErrOtherMap     = errors.New("cluster: another shard map is in force")
+	ErrFixed        = errors.New("cluster: a later shard map may not change that")
 	ErrNotYet       = errors.New("cluster: changing the map of a live cluster is not possible yet: back up per shard with kvserver backup, and restore into a new cluster")
 )
 
 // CheckChange says whether next may follow previous (nil: none): the rules that
 // every Authority keeps. next must be well formed and of the same cluster. The
 // same map again is accepted, so that a call whose reply was lost can be
-// repeated. For now the first map is also the last: ErrNotYet for a later one.
+// repeated.
+//
+// The first map has version 1. Where both maps have replicas a later version may name other nodes, put replicas
+// elsewhere and prefer other leaders; versions may be left out. ErrFixed if it changes what stays for ever, which is
+//
+//	the shards, how many there are and which group each has   else a key would be looked for in another group's log
+//	the ids of the groups                                     likewise
+//	the node, and its store, of a replica that both have      else one replica would vote twice, or have forgotten its vote (R18)
+//	that ids of replicas rise                                 a node that got a group again is another replica of it
+//
+// Without replicas the first map is also the last: ErrNotYet.
 func CheckChange(previous, next *Map) error {
 	if next == nil {
 		return ErrNoMap
@@ -51,6 +62,49 @@ func CheckChange(previous, next *Map) error {
 	case previous.Version >= next.Version:
 		return fmt.Errorf("%w: version %d digest %016x here, version %d digest %016x wanted", ErrOtherMap,
 			previous.Version, previous.Digest(), next.Version, next.Digest())
+	case previous.Replication == nil || next.Replication == nil:
+		return fmt.Errorf("%w (version %d is in force, version %d was wanted)", ErrNotYet, previous.Version, next.Version)
 	}
-	return fmt.Errorf("%w (version %d is in force, version %d was wanted)", ErrNotYet, previous.Version, next.Version)
+	return checkFixed(previous, next)
+}
+
+// checkFixed compares what stays for ever in two maps with replicas, each of which is well formed. ErrFixed.
+func checkFixed(previous, next *Map) error {
+	fixed := func(text string, args ...any) error {
+		return fmt.Errorf("%w: %s (version %d is in force, version %d was wanted)", ErrFixed, fmt.Sprintf(text, args...), previous.Version, next.Version)
+	}
+	before, after := previous.Replication, next.Replication
+	switch {
+	case len(previous.Owner) != len(next.Owner):
+		return fixed("%d shards become %d", len(previous.Owner), len(next.Owner))
+	case len(before.Groups) != len(after.Groups):
+		return fixed("%d groups become %d", len(before.Groups), len(after.Groups))
+	}
+	for i := range before.Groups {
+		if was, is := before.Groups[i].ID, after.Groups[i].ID; was != is {
+			return fixed("group %d becomes group %d", was, is)
+		}
+	}
+	for shard, g := range before.Group {
+		if is := after.Group[shard]; is != g {
+			return fixed("shard %d goes from group %d to group %d", shard, before.Groups[g].ID, after.Groups[is].ID)
+		}
+	}
+	for i := range before.Groups {
+		for _, was := range before.Groups[i].Replicas {
+			node := previous.Nodes[was.Node].ID
+			for _, is := range after.Groups[i].Replicas {
+				at := next.Nodes[is.Node].ID
+				switch {
+				case is.ID == was.ID && at != node:
+					return fixed("replica %d of group %d goes from node %q to node %q: it needs another id there", was.ID, before.Groups[i].ID, node, at)
+				case is.ID == was.ID && after.Stores[is.Node] != before.Stores[was.Node]:
+					return fixed("replica %d of group %d at node %q is to be in another store: it needs another id there", was.ID, before.Groups[i].ID, node)
+				case at == node && is.ID < was.ID:
+					return fixed("replica %d of group %d at node %q becomes replica %d: ids rise", was.ID, before.Groups[i].ID, node, is.ID)
+				}
+			}
+		}
+	}
+	return nil
 }

@@ -89,7 +89,7 @@ func Open(opt Options) (*Book, error) {
 	if err != nil {
 		return nil, fmt.Errorf("shardmap: %s is %w: every node of the cluster has the same file: stop one, and copy its %s here", opt.FS.PathJoin(opt.Dir, format.MapFile), err, format.MapFile)
 	}
-	if err := b.suits(m); err != nil {
+	if err := b.suits(m); err != nil && !(state == format.Committed && isLater(m) && errors.Is(err, ErrNotIn)) {
 		return nil, fmt.Errorf("shardmap: %s holds a map that is not this node's: %w", opt.FS.PathJoin(opt.Dir, format.MapFile), err)
 	}
 	if state == format.Committed {
@@ -113,7 +113,16 @@ func (b *Book) suits(m *cluster.Map) error {
 	return nil
 }
 
-// Map implements cluster.Authority.
+// isLater reports whether a map may have been followed. One of those need not have the node: then it has left.
+func isLater(m *cluster.Map) bool { return m.Version > 1 && m.Replication != nil }
+
+// Left reports whether the map in force does not have the node any more. It does not wait.
+func (b *Book) Left() bool {
+	m := b.Map()
+	return m != nil && !m.Has(b.opt.Node)
+}
+
+// Map implements cluster.Authority. A node that has left has the map which says so.
 func (b *Book) Map() *cluster.Map { return b.committed.Load() }
 
 // Promised returns the map that was prepared and is not committed; nil if there
@@ -135,7 +144,7 @@ func (b *Book) Prepare(ctx context.Context, m *cluster.Map) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.check(m); err != nil || b.Map() != nil {
-		return err // nil: it is the committed one
+		return err // nil: it is the one in force
 	}
 	if same(b.promised, m) && !b.unsure {
 		return nil
@@ -147,20 +156,26 @@ func (b *Book) Prepare(ctx context.Context, m *cluster.Map) error {
 	if slices.Contains(b.refused, m.Digest()) {
 		return fmt.Errorf("%w: node %q has refused %v for another one, and others may have given it up; run it once more", cluster.ErrOtherMap, b.opt.Node, m)
 	}
+	if err := b.mayEnter(ctx, m); err != nil {
+		return err
+	}
+	if err := b.write(format.Promised, m); err != nil {
+		return err
+	}
+	b.promise(m)
+	return nil
+}
+
+// mayEnter asks whether the node can become one of the map's. b.mu is held.
+func (b *Book) mayEnter(ctx context.Context, m *cluster.Map) error {
 	if b.opt.Empty != nil {
 		if err := b.opt.Empty(ctx); err != nil {
 			return err
 		}
 	}
 	if b.opt.Suits != nil {
-		if err := b.opt.Suits(ctx, m); err != nil {
-			return err
-		}
+		return b.opt.Suits(ctx, m)
 	}
-	if err := b.write(format.Promised, m); err != nil {
-		return err
-	}
-	b.promise(m)
 	return nil
 }
 
@@ -180,12 +195,19 @@ func (b *Book) refuse(digest uint64) {
 	b.refused = append(b.refused, digest)
 }
 
-// check says whether a map may be this node's, now.
+// check says whether a map may be this node's by the two steps, now: as the first one, or as the one that is in force.
 func (b *Book) check(m *cluster.Map) error {
-	if err := cluster.CheckChange(b.Map(), m); err != nil {
+	now := b.Map()
+	if err := cluster.CheckChange(now, m); err != nil {
 		return err
 	}
-	return b.suits(m)
+	switch {
+	case now == nil:
+		return b.suits(m)
+	case !same(now, m):
+		return fmt.Errorf("%w: %v; a later one is followed, not prepared", cluster.ErrOtherMap, now)
+	}
+	return nil
 }
 
 // Commit puts the promised map in force. The committed one again is accepted.
@@ -237,11 +259,19 @@ func (b *Book) Abandon(m *cluster.Map) error {
 	return nil
 }
 
-// Change implements cluster.Authority: both steps at this node alone. The
+// Change implements cluster.Authority: both steps at this node alone, or Follow. The
 // previous map must be the one in force (nil: none).
 func (b *Book) Change(ctx context.Context, previous, next *cluster.Map) error {
 	if now := b.Map(); !same(now, previous) {
 		return fmt.Errorf("%w: %v", cluster.ErrOtherMap, describe(now))
+	}
+	if previous != nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if now := b.Map(); !same(now, previous) && !same(now, next) { // another one was followed meanwhile
+			return fmt.Errorf("%w: %v", cluster.ErrOtherMap, describe(now))
+		}
+		return b.follow(ctx, next)
 	}
 	if err := b.Prepare(ctx, next); err != nil {
 		return err

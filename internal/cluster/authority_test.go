@@ -1,0 +1,126 @@
+package cluster
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// later is the next version of a map with replicas, which f has changed. Nothing of it is shared with m.
+func later(m *Map, f func(m *Map, r *Replication)) *Map {
+	next, r := *m, *m.Replication
+	next.Version++
+	next.Nodes, next.Owner = slices.Clone(m.Nodes), slices.Clone(m.Owner)
+	r.Stores, r.Group, r.Groups = slices.Clone(r.Stores), slices.Clone(r.Group), slices.Clone(r.Groups)
+	for i := range r.Groups {
+		r.Groups[i].Replicas = slices.Clone(r.Groups[i].Replicas)
+	}
+	next.Replication = &r
+	f(&next, &r)
+	for shard, g := range r.Group { // as Check demands it
+		next.Owner[shard] = r.Groups[g].first()
+	}
+	return &next
+}
+
+// addNode gives a map node-d, which stands behind all others.
+func addNode(m *Map, r *Replication) {
+	m.Nodes = append(m.Nodes, MapNode{ID: "node-d", Weight: 1})
+	r.Stores = append(r.Stores, [16]byte{77})
+}
+
+// dropNode takes the first node out of a map. Its replicas go to the last node, under other ids.
+func dropNode(m *Map, r *Replication) {
+	for i := range r.Groups {
+		for j, p := range r.Groups[i].Replicas {
+			if p.Node == 0 {
+				p = Replica{Node: uint16(len(m.Nodes) - 1), ID: p.ID + 10}
+			}
+			p.Node--
+			r.Groups[i].Replicas[j] = p
+		}
+	}
+	m.Nodes, r.Stores = m.Nodes[1:], r.Stores[1:]
+}
+
+// TestCheckChangeOfReplicas: a later map with replicas may change nodes, where replicas are and who leads at first, and nothing else.
+func TestCheckChangeOfReplicas(t *testing.T) {
+	first := sampleReplicas()
+	four := later(first, addNode)
+	keep := func(*Map, *Replication) {}
+	for name, tc := range map[string]struct {
+		previous, next *Map
+		want           error
+		text           string
+	}{
+		"a version more":          {first, later(first, keep), nil, ""},
+		"three versions more":     {first, later(first, func(m *Map, _ *Replication) { m.Version += 2 }), nil, ""},
+		"the same again":          {four, later(first, addNode), nil, ""},
+		"a node more":             {first, four, nil, ""},
+		"another node, by and by": {four, later(four, dropNode), nil, ""},
+		"another node, at once":   {first, later(later(first, addNode), dropNode), nil, ""},
+		"another leader": {first, later(first, func(_ *Map, r *Replication) {
+			slices.Reverse(r.Groups[0].Replicas)
+		}), nil, ""},
+		"other weights":  {first, later(first, func(m *Map, _ *Replication) { m.Nodes[0].Weight = 7 }), nil, ""},
+		"a replica less": {first, later(first, func(_ *Map, r *Replication) { r.Groups[1].Replicas = r.Groups[1].Replicas[:2] }), nil, ""},
+		"a replica anew": {first, later(first, func(_ *Map, r *Replication) { r.Groups[1].Replicas[2].ID += 5 }), nil, ""},
+		"a replica anew in another store": {first, later(first, func(m *Map, r *Replication) {
+			r.Stores[1] = [16]byte{78}
+			for i := range r.Groups {
+				for j := range r.Groups[i].Replicas {
+					if p := &r.Groups[i].Replicas[j]; p.Node == 1 {
+						p.ID += 10
+					}
+				}
+			}
+		}), nil, ""},
+
+		"an older one":  {four, first, ErrOtherMap, ""},
+		"another":       {four, later(first, keep), ErrOtherMap, ""},
+		"other cluster": {first, later(first, func(m *Map, _ *Replication) { m.Cluster[2]++ }), ErrOtherCluster, ""},
+		"other name":    {first, later(first, func(m *Map, _ *Replication) { m.Name = "other" }), ErrOtherCluster, ""},
+		"malformed":     {first, later(first, func(_ *Map, r *Replication) { r.Groups[0].Replicas[1].ID = 0 }), ErrMalformed, ""},
+		"no replicas any more": {first, func() *Map {
+			m := later(first, keep)
+			m.Replication = nil
+			return m
+		}(), ErrNotYet, ""},
+		"replicas, of a map without": {func() *Map {
+			m := later(first, keep)
+			m.Version, m.Replication = 1, nil
+			return m
+		}(), later(first, keep), ErrNotYet, ""},
+		"late first": {nil, later(first, keep), ErrNotYet, ""},
+
+		"more shards": {first, later(first, func(m *Map, r *Replication) {
+			m.Owner, r.Group = append(m.Owner, 0), append(r.Group, 0)
+		}), ErrFixed, "8 shards become 9"},
+		"fewer groups": {first, later(first, func(_ *Map, r *Replication) {
+			r.Groups = r.Groups[:3]
+			for shard, g := range r.Group {
+				r.Group[shard] = g % 3
+			}
+		}), ErrFixed, "4 groups become 3"},
+		"another id of a group": {first, later(first, func(_ *Map, r *Replication) { r.Groups[3].ID = 9 }), ErrFixed, "group 4 becomes group 9"},
+		"a shard of another group": {first, later(first, func(_ *Map, r *Replication) {
+			r.Group[0], r.Group[1] = r.Group[1], r.Group[0]
+		}), ErrFixed, "shard 0 goes from group 1 to group 2"},
+		"a replica elsewhere under its id": {four, later(four, func(_ *Map, r *Replication) { r.Groups[2].Replicas[1].Node = 3 }), ErrFixed, "it needs another id there"},
+		"replicas that swap nodes": {first, later(first, func(_ *Map, r *Replication) {
+			p := r.Groups[0].Replicas
+			p[0].Node, p[1].Node = p[1].Node, p[0].Node
+		}), ErrFixed, "it needs another id there"},
+		"another store": {first, later(first, func(_ *Map, r *Replication) { r.Stores[2] = [16]byte{78} }), ErrFixed, "in another store"},
+		"an id that falls": {
+			later(first, func(_ *Map, r *Replication) { r.Groups[1].Replicas[2].ID = 9 }),
+			later(later(first, keep), func(_ *Map, r *Replication) { r.Groups[1].Replicas[2].ID = 8 }), ErrFixed, "ids rise",
+		},
+	} {
+		err := CheckChange(tc.previous, tc.next)
+		if !errors.Is(err, tc.want) || (err == nil) != (tc.want == nil) || err != nil && !strings.Contains(err.Error(), tc.text) {
+			t.Errorf("%s: %v, want %v with %q", name, err, tc.want, tc.text)
+		}
+	}
+}
