@@ -28,6 +28,10 @@ const (
 	MapCommit  DocumentKind = 6 // put it in force, durably and for ever
 	MapAbandon DocumentKind = 7 // forget the promise
 
+	// MapFollow puts a later map into force, durably: one that the meta group has agreed on. A node that has none yet comes into the cluster by it. Argument and
+	// answer as above. Needs the admin right.
+	MapFollow DocumentKind = 8
+
 	// What the operator of a node asks of it. The argument says whose or what, the
 	// answer is a JSON text. Needs the admin right.
 	AdminRotate     DocumentKind = 17 // rkeys: "" or "start" begins a rotation, "status" asks how far it is
@@ -38,17 +42,18 @@ const (
 	AdminLimits     DocumentKind = 22 // what is in force
 	AdminTenants    DocumentKind = 23 // list
 	AdminCheck      DocumentKind = 24 // of a group of replicas: "put GROUP", "at GROUP INDEX" (groupcheck.go)
+	AdminCluster    DocumentKind = 25 // nodes that come and go: a ClusterQuestion (clustertask.go)
 )
 
 // MaxDocumentKind is the highest kind.
-const MaxDocumentKind = AdminCheck
+const MaxDocumentKind = AdminCluster
 
 var documentNames = [MaxDocumentKind + 1]string{
 	DocumentStats: "stats", DocumentView: "view", DocumentMap: "map", DocumentPromise: "promise",
-	MapPrepare: "prepare", MapCommit: "commit", MapAbandon: "abandon",
+	MapPrepare: "prepare", MapCommit: "commit", MapAbandon: "abandon", MapFollow: "follow",
 	AdminRotate: "rotate-rkeys", AdminRevoke: "revoke", AdminAllow: "allow", AdminStatus: "status",
 	AdminGossipKeys: "gossip-keys", AdminLimits: "limits", AdminTenants: "tenants",
-	AdminCheck: "check",
+	AdminCheck: "check", AdminCluster: "cluster",
 }
 
 func (k DocumentKind) String() string {

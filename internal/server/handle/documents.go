@@ -46,6 +46,9 @@ var documentKinds = [wire.MaxDocumentKind + 1]documentKind{
 	wire.MapPrepare: kindOf(mayAdminister, onAdmin, cluster.MaxMap),
 	wire.MapCommit:  kindOf(mayAdminister, onAdmin, cluster.MaxMap),
 	wire.MapAbandon: kindOf(mayAdminister, onAdmin, cluster.MaxMap),
+	wire.MapFollow:  kindOf(mayAdminister, onAdmin, cluster.MaxMap),
+
+	wire.AdminCluster: kindOf(mayAdminister, onAdmin, wire.MaxClusterQuestion),
 
 	// What an operator asks: the argument is a name.
 	wire.AdminRotate:     kindOf(mayAdminister, onAdmin, wire.MaxAdminName),
