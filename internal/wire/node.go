@@ -14,6 +14,8 @@ import "crypto/hmac"
 //	             └32 ┴16     ┴16   ┴2          ┴2        ┴2    ┴2  ┴16 each ┴…   ┴… ┘
 //	NodeRefusal  ┌MAC┬epoch┬incarnation┐   48 bytes, in answer to a NodeHello
 //	             └32 ┴8    ┴8          ┘
+//	NodeReject   ┌magic "RKN1"┬version┬why┬ 0 ┐                8 bytes, with the rejection of a request
+//	             └4           ┴1      ┴1  ┴2  ┘
 //
 // The MACs are those of private.go, with labels of their own: each proves that its sender knows
 // the cluster's secret, and the one of NodeHello that it answers this very acceptance. Whoever
@@ -35,6 +37,7 @@ const (
 	LaneUrgent Lane = iota + 1 // heartbeats and votes
 	LaneBulk                   // entries, and what acknowledges them
 	LaneState                  // one snapshot
+	LaneAsk                    // questions and answers; a node that does not know this lane rejects the request, without a NodeReject
 )
 
 // String names the lane.
@@ -46,6 +49,8 @@ func (l Lane) String() string {
 		return "bulk"
 	case LaneState:
 		return "state"
+	case LaneAsk:
+		return "ask"
 	}
 	return "unknown"
 }
@@ -85,7 +90,7 @@ func ParseNodeConnect(b []byte) (NodeConnect, error) {
 	if err := f.done(); err != nil {
 		return NodeConnect{}, err
 	}
-	if c.Lane < LaneUrgent || c.Lane > LaneState {
+	if c.Lane < LaneUrgent || c.Lane > LaneAsk {
 		return NodeConnect{}, ErrRange
 	}
 	return c, nil
@@ -243,4 +248,43 @@ func ParseNodeRefusal(b, secret, connect, accept []byte) (seen Opening, genuine 
 	f := fields{b: b[FullMACSize:]}
 	seen = Opening{f.u64(), f.u64()}
 	return seen, seen.Incarnation != 0
+}
+
+// A NodeReject says why a node rejects the connection request of another one. It has no MAC, because it is told to strangers, too: it explains
+// a rejection, and nothing else may hang on it. A node of an older version rejects without one.
+type NodeReject uint8
+
+const (
+	NodeBusy    NodeReject = iota + 1 // so many ways are being set up that there is no place for another one now
+	NodeRefused                       // the request is refused, or the node has no ways to other nodes
+)
+
+// NodeRejectSize is the size of a NodeReject, in bytes.
+const NodeRejectSize = 4 + 1 + 1 + 2
+
+// AppendNodeReject appends the private data of a rejection.
+func AppendNodeReject(dst []byte, why NodeReject) []byte {
+	dst = append(dst, nodeMagic...)
+	return append(dst, NodeVersion, byte(why), 0, 0)
+}
+
+// ParseNodeReject reads the private data of a rejection, which may be padded. A reason that this version does not know is NodeRefused.
+// ErrMagic, ErrVersion, ErrShort, ErrTrailing, ErrRange, ErrReserved.
+func ParseNodeReject(b []byte) (NodeReject, error) {
+	f, err := nodePrivate(Unpad(b, NodeRejectSize))
+	if err != nil {
+		return 0, err
+	}
+	why := NodeReject(f.u8())
+	f.zero(2)
+	if why == 0 {
+		f.fail(ErrRange)
+	}
+	if err := f.done(); err != nil {
+		return 0, err
+	}
+	if why != NodeBusy {
+		why = NodeRefused
+	}
+	return why, nil
 }

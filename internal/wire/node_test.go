@@ -98,7 +98,7 @@ func TestBadNodeConnects(t *testing.T) {
 		{"a client's", func(b []byte) []byte { b[2] = 'V'; return b }, ErrMagic},
 		{"of another version", func(b []byte) []byte { b[4]++; return b }, ErrVersion},
 		{"of no lane", func(b []byte) []byte { b[5] = 0; return b }, ErrRange},
-		{"of an unknown lane", func(b []byte) []byte { b[5] = 4; return b }, ErrRange},
+		{"of an unknown lane", func(b []byte) []byte { b[5] = 5; return b }, ErrRange},
 		{"with a reserved bit", func(b []byte) []byte { b[6] = 1; return b }, ErrReserved},
 		{"short", func(b []byte) []byte { return b[:len(b)-1] }, ErrShort},
 		{"long", func(b []byte) []byte { return append(b, 0) }, ErrTrailing},
@@ -107,7 +107,7 @@ func TestBadNodeConnects(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
-	if LaneUrgent.String() != "urgent" || LaneState.String() != "state" || Lane(9).String() != "unknown" {
+	if LaneUrgent.String() != "urgent" || LaneState.String() != "state" || LaneAsk.String() != "ask" || Lane(9).String() != "unknown" {
 		t.Error("names of lanes")
 	}
 }
@@ -160,14 +160,46 @@ func TestNodeRefusal(t *testing.T) {
 	}
 }
 
+// TestNodeReject: a rejection says why, padded or not; one without a reason is none of this version.
+func TestNodeReject(t *testing.T) {
+	busy := AppendNodeReject(nil, NodeBusy)
+	if got := hex.EncodeToString(busy); got != "524b4e3101010000" || len(busy) != NodeRejectSize {
+		t.Errorf("it is %s", got)
+	}
+	for _, c := range []struct {
+		name string
+		b    []byte
+		why  NodeReject
+		err  error
+	}{
+		{"busy", busy, NodeBusy, nil},
+		{"padded", append(bytes.Clone(busy), make([]byte, 140)...), NodeBusy, nil},
+		{"refused", AppendNodeReject(nil, NodeRefused), NodeRefused, nil},
+		{"for a reason of a newer version", AppendNodeReject(nil, 77), NodeRefused, nil},
+		{"for none", AppendNodeReject(nil, 0), 0, ErrRange},
+		{"of an older version", nil, 0, ErrShort},
+		{"of an older version, padded", make([]byte, 148), 0, ErrMagic},
+		{"of the fabric", []byte("iwarp: listener closed"), 0, ErrMagic},
+		{"of another version", []byte("RKN1\x02\x01\x00\x00"), 0, ErrVersion},
+		{"with a reserved bit", []byte("RKN1\x01\x01\x00\x01"), 0, ErrReserved},
+		{"short", busy[:7], 0, ErrShort},
+		{"long", append(bytes.Clone(busy), 1), 0, ErrTrailing},
+	} {
+		if why, err := ParseNodeReject(c.b); why != c.why || !errors.Is(err, c.err) {
+			t.Errorf("%s: %d, %v", c.name, why, err)
+		}
+	}
+}
+
 // FuzzNode: what a stranger sends is refused or read, and never more.
 func FuzzNode(f *testing.F) {
 	connect, accept, hello := opening()
 	f.Add(connect)
 	f.Add(accept)
 	f.Add(hello)
+	f.Add(AppendNodeReject(nil, NodeBusy))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if c, err := ParseNodeConnect(b); err == nil && (c.Lane < LaneUrgent || c.Lane > LaneState || !IsNode(b)) {
+		if c, err := ParseNodeConnect(b); err == nil && (c.Lane < LaneUrgent || c.Lane > LaneAsk || !IsNode(b)) {
 			t.Fatalf("%+v", c)
 		}
 		if h, err := ParseNodeHello(b); err == nil {
@@ -175,6 +207,9 @@ func FuzzNode(f *testing.F) {
 			if !bytes.Equal(again[FullMACSize:], b[FullMACSize:]) {
 				t.Fatalf("% x is told as % x", b, again)
 			}
+		}
+		if why, err := ParseNodeReject(b); err == nil && why != NodeBusy && why != NodeRefused {
+			t.Fatalf("a rejection for reason %d", why)
 		}
 		VerifyNodeAccept(nodeSecret, connect, b)
 	})

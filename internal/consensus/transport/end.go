@@ -22,6 +22,9 @@ const (
 	kindTaken
 	kindEnd
 	kindRefusal
+	kindQuestion
+	kindAnswer
+	kindFailure
 	kinds
 )
 
@@ -60,7 +63,11 @@ type shape struct {
 	sends, sendSize int
 	recvs, recvSize int
 	extra           int // behind them: the pieces of a snapshot, or the sink of READs
+	kept            int // of recvs: for credits, which come without one, on a way whose ends both send by credits
 }
+
+// grants is how many SENDs the other end may send before this one says that it has receives again.
+func (s shape) grants() int { return s.recvs - s.kept }
 
 const (
 	small      = 1 << 10 // of what is no data
@@ -72,14 +79,16 @@ const (
 // other end's receives, and there are as many of these as credits.
 var (
 	dials = map[wire.Lane]shape{
-		wire.LaneUrgent: {4, 16 << 10, 4, small, 0},
-		wire.LaneBulk:   {8, 64 << 10, 4, small, 0},
-		wire.LaneState:  {4, 16 << 10, 4, small, pieces * pieceBytes},
+		wire.LaneUrgent: {4, 16 << 10, 4, small, 0, 0},
+		wire.LaneBulk:   {8, 64 << 10, 4, small, 0, 0},
+		wire.LaneState:  {4, 16 << 10, 4, small, pieces * pieceBytes, 0},
+		wire.LaneAsk:    {4, 16 << 10, 10, 16 << 10, 0, 2},
 	}
 	accepts = map[wire.Lane]shape{
-		wire.LaneUrgent: {4, small, 8, 16 << 10, 0},
-		wire.LaneBulk:   {4, small, 16, 64 << 10, 0},
-		wire.LaneState:  {4, small, 4, 16 << 10, pieceBytes},
+		wire.LaneUrgent: {4, small, 8, 16 << 10, 0, 0},
+		wire.LaneBulk:   {4, small, 16, 64 << 10, 0, 0},
+		wire.LaneState:  {4, small, 4, 16 << 10, pieceBytes, 0},
+		wire.LaneAsk:    {4, 16 << 10, 10, 16 << 10, 0, 2},
 	}
 )
 

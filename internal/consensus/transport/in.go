@@ -20,7 +20,7 @@ func (t *Transport) Accept(dev rdma.Device, req rdma.ConnRequest) {
 	select {
 	case t.setups <- struct{}{}:
 	default:
-		req.Reject(nil)
+		req.Reject(wire.AppendNodeReject(nil, wire.NodeBusy))
 		return
 	}
 	t.mu.Lock()
@@ -31,7 +31,7 @@ func (t *Transport) Accept(dev rdma.Device, req rdma.ConnRequest) {
 	t.mu.Unlock()
 	if closed {
 		<-t.setups
-		req.Reject(nil)
+		req.Reject(wire.AppendNodeReject(nil, wire.NodeRefused))
 		return
 	}
 	go func() {
@@ -43,9 +43,12 @@ func (t *Transport) Accept(dev rdma.Device, req rdma.ConnRequest) {
 			t.refused(from, err)
 			return
 		}
-		if key.lane == wire.LaneState {
+		switch key.lane {
+		case wire.LaneState:
 			err = t.takeState(key.node, e)
-		} else {
+		case wire.LaneAsk:
+			err = t.answerAll(key.node, e)
+		default:
 			err = t.receive(key.node, e)
 		}
 		t.gone(key, e)
@@ -89,7 +92,7 @@ func (t *Transport) welcome(dev rdma.Device, req rdma.ConnRequest) (key outKey, 
 		e, err = t.newEnd(dev, accepts[c.Lane], 0)
 	}
 	if err != nil {
-		req.Reject(nil)
+		req.Reject(wire.AppendNodeReject(nil, wire.NodeRefused))
 		return key, nil, err
 	}
 	made := e
@@ -138,7 +141,7 @@ func (t *Transport) welcome(dev rdma.Device, req rdma.ConnRequest) (key outKey, 
 		return key, nil, err
 	}
 	t.come(key, e)
-	if err := e.say(ctx, message{kind: kindWelcome, value: uint32(e.recvs)}); err != nil {
+	if err := e.say(ctx, message{kind: kindWelcome, value: uint32(e.grants())}); err != nil {
 		t.gone(key, e)
 		return key, nil, err
 	}

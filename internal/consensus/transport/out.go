@@ -309,13 +309,16 @@ func (o *out) listen(e *end, f *flow) error {
 	}
 }
 
+// maxCredits is how many credits a way can have.
+const maxCredits = 1 << 10
+
 // dial opens a way to a node.
 func (t *Transport) dial(ctx context.Context, key outKey) (e *end, credits int, err error) {
 	routes := t.c.Routes(key.node)
 	err = fmt.Errorf("%w: no route to node %s", rdma.ErrNoDevice, key.node)
 	for _, r := range routes {
-		if e, credits, err = t.dialRoute(ctx, key, r); err == nil {
-			return e, credits, nil
+		if e, credits, err = t.dialRoute(ctx, key, r); err == nil || errors.Is(err, ErrOlder) {
+			return e, credits, err
 		}
 	}
 	return nil, 0, err
@@ -344,6 +347,9 @@ func (t *Transport) dialRoute(ctx context.Context, key outKey, r Route) (e *end,
 	connect := wire.AppendNodeConnect(nil, t.c.Secret, c)
 	info, err := e.qp.Connect(ctx, r.Addr, rdma.ConnParams{PrivateData: connect})
 	if err != nil {
+		if key.lane == wire.LaneAsk {
+			err = rejected(info.PrivateData, err)
+		}
 		return nil, 0, err
 	}
 	accept := wire.Unpad(info.PrivateData, wire.NodeAcceptSize)
@@ -363,7 +369,7 @@ func (t *Transport) dialRoute(ctx context.Context, key outKey, r Route) (e *end,
 	if m.kind == kindRefusal {
 		return nil, 0, t.setBack(key.node, m.body, connect, accept)
 	}
-	if m.kind != kindWelcome || m.value == 0 || m.value > 1<<10 {
+	if m.kind != kindWelcome || m.value == 0 || m.value > maxCredits {
 		return nil, 0, fmt.Errorf("%w: kind %d for a welcome", errProtocol, m.kind)
 	}
 	return e, int(m.value), e.recv(slot)

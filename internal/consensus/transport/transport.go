@@ -48,6 +48,11 @@ type Config struct {
 	// SetBack is told that another node refuses this one, because it has seen an opening that is none of Openings; nil: nobody is. It
 	// must not block.
 	SetBack func(by string, seen wire.Opening)
+	// Answer answers a question of another node (Ask); nil: none is answered, and who asks gets ErrNoAnswers. The question is Answer's own, and the
+	// answer is given away; it has at most MaxAsk bytes. ctx ends when the way of the question does: nobody hears the answer then, and Answer is to
+	// return soon, because Close waits for it. An error is told to the node that asks, as the text of an *AskError. It is called by several
+	// goroutines, MaxAsking for one node and MaxAnswering for all.
+	Answer func(ctx context.Context, node string, question []byte) (answer []byte, err error)
 	// Rate bounds the bytes of snapshots that are taken in a second, of one at a time;
 	// default 256 MiB.
 	Rate int64
@@ -82,6 +87,8 @@ type Transport struct {
 	outs   map[outKey]*out
 	ins    map[outKey][]*end // the newest of each lane of each node, maxWays of them at most; the oldest first
 	uses   map[rdma.Device]*use
+	asks   map[string]*asker   // by node
+	busy   answers             // that are being answered
 	nonces map[wire.Nonce]bool // of the requests that are being set up
 	untold int                 // requests that were refused since toldAt, when a line told of one
 	toldAt time.Time
@@ -111,7 +118,7 @@ func New(c Config) (*Transport, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	t := &Transport{c: c, setups: make(chan struct{}, MaxSetups), outs: map[outKey]*out{}, ins: map[outKey][]*end{}, uses: map[rdma.Device]*use{}, nonces: map[wire.Nonce]bool{}}
+	t := &Transport{c: c, setups: make(chan struct{}, MaxSetups), outs: map[outKey]*out{}, ins: map[outKey][]*end{}, uses: map[rdma.Device]*use{}, asks: map[string]*asker{}, busy: answers{of: map[string]int{}}, nonces: map[wire.Nonce]bool{}}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t, nil
 }
@@ -135,6 +142,17 @@ func (t *Transport) Send(node string, urgent bool, b []byte) {
 	}
 }
 
+// goes starts a goroutine that Close waits for; false: the transport is closed.
+func (t *Transport) goes(f func()) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ctx.Err() != nil {
+		return false
+	}
+	t.running.Go(f)
+	return true
+}
+
 // Forget ends the ways to a node that is no more.
 func (t *Transport) Forget(node string) {
 	t.mu.Lock()
@@ -144,6 +162,10 @@ func (t *Transport) Forget(node string) {
 			delete(t.outs, key)
 			o.close()
 		}
+	}
+	if a := t.asks[node]; a != nil {
+		delete(t.asks, node)
+		a.close()
 	}
 	for key, ends := range t.ins {
 		if key.node == node {

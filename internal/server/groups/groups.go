@@ -34,6 +34,9 @@ type Env struct {
 	Openings func() []wire.Opening
 	Admit    func(node string, openings []wire.Opening) (seen wire.Opening, setBack bool, err error)
 	SetBack  func(by string, seen wire.Opening)
+	// Answer answers what another node asks this one (transport.Config); nil: nothing is answered. It is called when there is a map, by several
+	// goroutines, and not after Cut; what it answers after that is not told.
+	Answer func(ctx context.Context, node string, question []byte) (answer []byte, err error)
 	// Meet is for how long other nodes are waited for before the replicas take part. Default 3 s.
 	Meet time.Duration
 	// Quiet is for how long a group must have been as it is before its leader goes back to its preferred node. Default 1 minute.
@@ -151,7 +154,7 @@ func (g *Groups) InForce(m *cluster.Map) error {
 	}
 	t, err := transport.New(transport.Config{
 		Name: g.env.Node, Cluster: m.Cluster, Secret: g.env.Secret, Endpoint: door{g.engine, &g.link}, Routes: g.env.Routes, Logger: g.env.Logger,
-		Knows: m.Has, Store: g.env.Store().ID(), Openings: g.env.Openings(), SetBack: g.env.SetBack,
+		Knows: m.Has, Store: g.env.Store().ID(), Openings: g.env.Openings(), SetBack: g.env.SetBack, Answer: g.link.answering(g.env.Answer),
 		Admit: func(node string, has [16]byte, openings []wire.Opening) error { return g.admit(m, node, has, openings) },
 	})
 	if err != nil {

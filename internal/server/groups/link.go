@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/internal/consensus/transport"
+	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
 )
 
@@ -41,6 +42,37 @@ func (l *link) Snapshot(ctx context.Context, node string, h consensus.SnapshotHe
 	return consensus.ErrClosed
 }
 
+// Ask asks another node (transport.Ask). consensus.ErrClosed: there is no map yet, or this process may not speak for its node any more; an answer
+// that comes when it may not is none.
+func (l *link) Ask(ctx context.Context, node string, question []byte) ([]byte, error) {
+	t := l.now()
+	if t == nil {
+		return nil, consensus.ErrClosed
+	}
+	answer, err := t.Ask(ctx, node, question)
+	if l.cut.Load() {
+		return nil, consensus.ErrClosed
+	}
+	return answer, err
+}
+
+// answering returns what answers other nodes as long as this process may speak for its node; nil: nobody does.
+func (l *link) answering(answer func(ctx context.Context, node string, question []byte) ([]byte, error)) func(ctx context.Context, node string, question []byte) ([]byte, error) {
+	if answer == nil {
+		return nil
+	}
+	return func(ctx context.Context, node string, question []byte) ([]byte, error) {
+		if l.cut.Load() {
+			return nil, consensus.ErrClosed
+		}
+		b, err := answer(ctx, node, question)
+		if l.cut.Load() {
+			return nil, consensus.ErrClosed
+		}
+		return b, err
+	}
+}
+
 // A door is the engine to other nodes: it is shut when this process may not speak for its node any more.
 type door struct {
 	consensus.Endpoint
@@ -63,6 +95,16 @@ func (d door) Receive(ctx context.Context, node string, h consensus.SnapshotHead
 	return d.Endpoint.Receive(ctx, node, h, data)
 }
 
+// Ask asks another node a question, which its Env.Answer answers (transport.Ask says what is promised).
+//
+// Errors: those of transport.Ask. consensus.ErrClosed also if there are no replicas here (yet), or after Cut.
+func (g *Groups) Ask(ctx context.Context, node string, question []byte) ([]byte, error) {
+	if g == nil {
+		return nil, consensus.ErrClosed
+	}
+	return g.link.Ask(ctx, node, question)
+}
+
 // Accept answers the connection request of another node (wire.IsNode), which came by a device. It does not block.
 func (g *Groups) Accept(dev rdma.Device, req rdma.ConnRequest) {
 	if g != nil {
@@ -71,7 +113,7 @@ func (g *Groups) Accept(dev rdma.Device, req rdma.ConnRequest) {
 			return
 		}
 	}
-	_ = req.Reject(nil)
+	_ = req.Reject(wire.AppendNodeReject(nil, wire.NodeRefused))
 }
 
 // Release lets go of a device that is gone: it returns when nothing of the ways to other nodes is left on it, or with ctx's error. Closed tells
