@@ -27,24 +27,20 @@ import (
 // caughtEvery is the rest between two looks whether replicas have caught up.
 const caughtEvery = 100 * time.Millisecond
 
-// catchUp notes which of the node's replicas have caught up, until all have or the node ends.
-func (g *Groups) catchUp(m *cluster.Map) {
-	left := g.wanted(m)
+// catchUp notes which of the node's replicas have caught up, until the node ends.
+func (g *Groups) catchUp() {
 	look := time.NewTicker(caughtEvery)
 	defer look.Stop()
 	for {
-		left = slices.DeleteFunc(left, func(c store.Group) bool {
-			st, err := g.engine.Status(c.ID)
-			if lacks(&st, err) != "" {
-				return false
-			}
+		for _, c := range g.mapped() {
 			g.mu.Lock()
-			defer g.mu.Unlock()
-			g.caught[c.ID] = true
-			return true
-		})
-		if len(left) == 0 {
-			return
+			caught := g.caught[held{c.ID, c.Replica}]
+			g.mu.Unlock()
+			if st, err := g.engine.Status(c.ID); !caught && lacks(&st, err) == "" {
+				g.mu.Lock()
+				g.caught[held{c.ID, c.Replica}] = true
+				g.mu.Unlock()
+			}
 		}
 		select {
 		case <-look.C:
@@ -75,9 +71,16 @@ func lacks(st *consensus.Status, err error) string {
 	return ""
 }
 
-// keeps says why a replica keeps its node from being ready; "": it does not. caught is that it has caught up since the start.
+// A held replica is one that the node has by its map.
+type held struct {
+	group   consensus.GroupID
+	replica consensus.ReplicaID
+}
+
+// keeps says why a replica keeps its node from being ready; "": it does not. caught is that it has caught up since the start. One without a vote keeps nobody: no majority
+// needs it.
 func keeps(st *consensus.Status, err error, caught bool) string {
-	if caught && st.Fenced == nil {
+	if caught && st.Fenced == nil || err == nil && st.Fenced == nil && !st.Config.Voter(st.ID) {
 		return ""
 	}
 	return lacks(st, err)
@@ -103,7 +106,7 @@ func (g *Groups) Lacking(m *cluster.Map) (list []Lacking) {
 	for _, c := range g.mapped() {
 		st, err := g.engine.Status(c.ID)
 		g.mu.Lock()
-		caught := g.caught[c.ID]
+		caught := g.caught[held{c.ID, c.Replica}]
 		g.mu.Unlock()
 		if why := keeps(&st, err, caught); why != "" {
 			list = append(list, Lacking{uint32(c.ID), why})

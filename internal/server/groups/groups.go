@@ -37,6 +37,8 @@ type Env struct {
 	// Answer answers what another node asks this one (transport.Config); nil: nothing is answered. It is called when there is a map, by several
 	// goroutines, and not after Cut; what it answers after that is not told.
 	Answer func(ctx context.Context, node string, question []byte) (answer []byte, err error)
+	// Changed is told that the node has another replica of its map's, or one less. It must not block. Default: nobody is told.
+	Changed func()
 	// Meet is for how long other nodes are waited for before the replicas take part. Default 3 s.
 	Meet time.Duration
 	// Quiet is for how long a group must have been as it is before its leader goes back to its preferred node. Default 1 minute.
@@ -53,23 +55,24 @@ type Groups struct {
 	unfit  error        // why the store can have no replicas; nil: it can
 	engine *driver.Node // nil until the store has made it, or unfit
 	link   link
-	handed atomic.Int64 // groups that others lead since HandOver
+	handed atomic.Int64  // groups that others lead since HandOver
+	wake   chan struct{} // capacity 1: there is a later map (host)
 
 	ctx    context.Context // ends the adding of groups
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex
-	m      *cluster.Map               // in force here; nil: none with replicas
-	taking bool                       // TakePart was called
-	met    bool                       // meet was started
-	caught map[consensus.GroupID]bool // of which the replica has caught up since the start (catchUp)
+	m      *cluster.Map  // in force here; nil: none with replicas
+	taking bool          // TakePart was called
+	met    bool          // meet was started
+	caught map[held]bool // that have caught up since the start (catchUp)
 	closed bool
 }
 
 // New makes the Groups of a node of a cluster. Nothing is opened.
 func New(env Env) *Groups {
-	g := &Groups{env: env, may: make(chan struct{}), caught: make(map[consensus.GroupID]bool)}
+	g := &Groups{env: env, may: make(chan struct{}), caught: make(map[held]bool), wake: make(chan struct{}, 1)}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	return g
 }
@@ -134,7 +137,8 @@ func (g *Groups) mine(m *cluster.Map) error {
 	return nil
 }
 
-// InForce takes up the replicas that a map gives the node. It does not wait for them.
+// InForce takes up the replicas that a map gives the node, and gives up those that a later one does not. It does not wait for either. Maps come in the order of their
+// versions.
 //
 // Error: store.ErrGroups, if they are another store's.
 func (g *Groups) InForce(m *cluster.Map) error {
@@ -147,6 +151,7 @@ func (g *Groups) InForce(m *cluster.Map) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed || g.m != nil {
+		g.later(m)
 		return nil
 	}
 	if g.engine == nil { // the map was taken when the configuration was another one
@@ -154,21 +159,59 @@ func (g *Groups) InForce(m *cluster.Map) error {
 	}
 	t, err := transport.New(transport.Config{
 		Name: g.env.Node, Cluster: m.Cluster, Secret: g.env.Secret, Endpoint: door{g.engine, &g.link}, Routes: g.env.Routes, Logger: g.env.Logger,
-		Knows: m.Has, Store: g.env.Store().ID(), Openings: g.env.Openings(), SetBack: g.env.SetBack, Answer: g.link.answering(g.env.Answer),
-		Admit: func(node string, has [16]byte, openings []wire.Opening) error { return g.admit(m, node, has, openings) },
+		Knows: func(node string) bool { return g.current().Has(node) }, Store: g.env.Store().ID(), Openings: g.env.Openings(), SetBack: g.env.SetBack, Answer: g.link.answering(g.env.Answer),
+		Admit: func(node string, has [16]byte, openings []wire.Opening) error {
+			return g.admit(g.current(), node, has, openings)
+		},
 	})
 	if err != nil {
 		return err
 	}
 	g.m = m
 	g.link.to.Store(t)
-	g.wg.Go(func() { g.add(m) })
+	g.wg.Go(g.host)
 	g.wg.Go(g.homeward)
 	g.wg.Go(g.leaveFull)
-	g.wg.Go(func() { g.catchUp(m) })
+	g.wg.Go(g.catchUp)
 	g.begin()
 	return nil
 }
+
+// later puts a later map in force. g.mu is held.
+func (g *Groups) later(m *cluster.Map) {
+	if g.closed || m.Version <= g.m.Version {
+		return
+	}
+	t := g.link.to.Load()
+	for i := range g.m.Nodes {
+		if id := g.m.Nodes[i].ID; !m.Has(id) {
+			t.Forget(id)
+		}
+	}
+	g.m = m
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
+}
+
+// current is the map in force; nil: there is none with replicas.
+func (g *Groups) current() *cluster.Map {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.m
+}
+
+// Engine runs the node's replicas; nil before the store is open, or if that is no place for replicas.
+func (g *Groups) Engine() consensus.Engine {
+	if g == nil || g.engine == nil {
+		return nil
+	}
+	return g.engine
+}
+
+// MayTakePart is closed when the node's replicas may take part in their groups.
+func (g *Groups) MayTakePart() <-chan struct{} { return g.may }
 
 // admit returns nil if another node may speak: it has the data directory that the map names for it, and that knows of every start that was
 // seen of it.
@@ -183,42 +226,8 @@ func (g *Groups) admit(m *cluster.Map, node string, has [16]byte, openings []wir
 	return err
 }
 
-// How often it is tried again to add a group that the store does not take.
-const (
-	againFirst = 100 * time.Millisecond
-	againMost  = 5 * time.Second
-)
-
-// add gives the store the replicas of a map, each until it is there or this process ends. One that is there already stays.
-func (g *Groups) add(m *cluster.Map) {
-	left := g.wanted(m)
-	told := make(map[consensus.GroupID]string)
-	for rest := againFirst; len(left) > 0; rest = min(2*rest, againMost) {
-		left = slices.DeleteFunc(left, func(c store.Group) bool {
-			err := store.AddGroup(g.ctx, g.env.Store(), c)
-			switch text := fmt.Sprint(err); {
-			case err == nil:
-				return true
-			case g.ctx.Err() != nil || errors.Is(err, store.ErrClosed):
-				return true
-			case told[c.ID] != text:
-				told[c.ID] = text
-				g.env.Log.Error(base.LogAlways, "the node cannot have a replica that the shard map gives it; it is tried again", "group", c.ID, "err", err)
-			}
-			return false
-		})
-		if len(left) == 0 {
-			return
-		}
-		select {
-		case <-time.After(rest):
-		case <-g.ctx.Done():
-			return
-		}
-	}
-}
-
-// wanted are the node's replicas of a map, with what their groups begin with.
+// wanted are the node's replicas of a map, with what their groups begin with: those of a first map are the founders, and those of a later one get their state
+// from the others. A founder that was not made before a later map came has promised nothing, and may get it so, too.
 func (g *Groups) wanted(m *cluster.Map) (list []store.Group) {
 	r, node := m.Replication, m.IndexOf(g.env.Node)
 	for i := range r.Groups {
@@ -228,6 +237,10 @@ func (g *Groups) wanted(m *cluster.Map) (list []store.Group) {
 		}
 		c := store.Group{ID: consensus.GroupID(r.Groups[i].ID), Replica: consensus.ReplicaID(self), Shards: r.ShardsOf(i), Founders: consensus.Config{Index: 1}}
 		for _, p := range r.Groups[i].Replicas {
+			if m.Version > 1 {
+				c.Founders = consensus.Config{}
+				break
+			}
 			c.Founders.Voters = append(c.Founders.Voters, consensus.Member{ID: consensus.ReplicaID(p.ID), Node: m.Nodes[p.Node].ID})
 		}
 		slices.SortFunc(c.Founders.Voters, func(a, b consensus.Member) int { return int(int64(a.ID) - int64(b.ID)) })

@@ -1,0 +1,132 @@
+package change
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/internal/seat"
+	"github.com/rdmakv/rdmakv/internal/server/base"
+)
+
+// Env is what a node gives to its Changer.
+type Env struct {
+	Node string // its id
+	FS   vfs.FS
+	Dir  string // of the node's data
+	Log  *base.Log
+	// Logger is the engine's, for the replica of the meta group.
+	Logger *slog.Logger
+	// Engine runs the node's replicas; nil before the store is open.
+	Engine func() consensus.Engine
+	// MayTakePart is closed when the node's replicas may take part in their groups.
+	MayTakePart <-chan struct{}
+	// Ask asks another node; its Answer answers.
+	Ask func(ctx context.Context, node string, question []byte) ([]byte, error)
+	// Follow puts a later map in force, durably, and calls InForce. The same map again is nil.
+	Follow func(ctx context.Context, m *cluster.Map) error
+	// MayJoin returns nil if this node, which is in no map, may come into one, else an error that says why not.
+	MayJoin func(ctx context.Context) error
+	Limits  seat.Limits
+	// Now is the time of the machine, for people. Default time.Now.
+	Now func() time.Time
+}
+
+// A Changer is a node's part in the change of its cluster. A nil Changer is that of a server that is alone. It is safe for concurrent use.
+type Changer struct {
+	env    Env
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	now   atomic.Pointer[inForce] // nil: there is no map whose nodes can change
+	wake  chan struct{}           // capacity 1: there is a later map, or the meta group has another state
+	fresh atomic.Int64            // when the seat said last that the map here is the newest, by time.Since(begun); 0: never
+	begun time.Time
+
+	meta metagroup
+	lead lead
+	doing
+
+	mu      sync.Mutex
+	started bool
+	ended   bool
+}
+
+// An inForce is a map, and as a draft. Neither is changed.
+type inForce struct {
+	m *cluster.Map
+	d *cluster.Draft
+}
+
+// New makes a Changer. Nothing runs before there is a map.
+func New(env Env) *Changer {
+	if env.Now == nil {
+		env.Now = time.Now
+	}
+	c := &Changer{env: env, wake: make(chan struct{}, 1), begun: time.Now()}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.lead.init()
+	c.doing.of = make(map[uint32]seat.Doing)
+	return c
+}
+
+// InForce tells of the map in force, each time there is another one. It does not wait.
+func (c *Changer) InForce(m *cluster.Map) {
+	if c == nil || m.Replication == nil || m.Replication.Meta == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return
+	}
+	if was := c.now.Load(); was == nil || was.m.Version < m.Version {
+		c.now.Store(&inForce{m, m.Draft()})
+		c.poke()
+	}
+	if !c.started && c.env.Engine() != nil {
+		c.started = true
+		c.wg.Go(c.host)
+		c.wg.Go(c.move)
+		c.wg.Go(c.sit)
+	}
+}
+
+func (c *Changer) poke() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Stop ends all that the Changer does, the replica of the meta group included. The engine is closed behind it.
+func (c *Changer) Stop() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	c.ended = true
+	c.mu.Unlock()
+	c.cancel()
+	c.wg.Wait()
+	c.meta.stop(c.env.Log)
+}
+
+// rest waits; false: the Changer ends.
+func (c *Changer) rest(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-c.ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,20 @@
+// Package change is a node's part in the change of its cluster: nodes that come and go, replicas that move. What is to be done is worked out by the pure packages
+// meta and seat; here is what carries it out.
+//
+//	metagroup.go   the replica of the meta group, if the map gives the node one
+//	lead.go        of the node that leads that group, the seat: polls all nodes, and has the meta group agree on the next step
+//	poll.go        the question that the seat asks every node, and its answer: here is the map; how are your replicas?
+//	mover.go       of the leader of any group: brings the group to what the map wants
+//	operator.go    what operators ask for
+//
+//	seat ──poll: map version, map──▶ every node ──Follow──▶ its durable map, its replicas (package groups)
+//	     ◀──────────report──────────
+//
+// Rules:
+//
+//   - A leader moves nothing unless the seat has said within freshFor that the map which it has is the newest one. A leader that is cut off from the seat could
+//     have an old map, and take out of its group what a later one brings in. The group's log would keep it safe, but the two would go to and fro.
+//   - The seat begins with a state that a majority has confirmed (document.Read), and proposes each next one under its version (meta.State.Apply), so one that
+//     was deposed changes nothing.
+//   - A node follows maps of higher versions alone, whoever sends them; the meta group gives each version once.
+package change

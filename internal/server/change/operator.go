@@ -1,0 +1,230 @@
+package change
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/internal/consensus/document"
+	"github.com/rdmakv/rdmakv/internal/meta"
+	"github.com/rdmakv/rdmakv/internal/seat"
+	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/wire"
+)
+
+// What operators ask for (wire.AdminCluster). The seat answers; whoever is not it says who is, as far as it knows.
+
+// tries is how often a change is worked out anew because the state was changed meanwhile, by the seat's own next step say.
+const tries = 5
+
+// Operate answers a question of an operator (wire.ClusterQuestion).
+//
+// Errors: *base.Refusal, ctx's. What is in the way of a change is an answer, not an error.
+func (c *Changer) Operate(ctx context.Context, argument []byte) ([]byte, error) {
+	q, err := wire.ParseClusterQuestion(argument)
+	if err != nil {
+		return nil, &base.Refusal{Status: wire.StatusBadRequest, Text: err.Error()}
+	}
+	if c == nil {
+		return nil, &base.Refusal{Status: wire.StatusUnsupported, Text: "this server is no node of a cluster"}
+	}
+	a, err := c.operate(ctx, &q)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(a)
+}
+
+func (c *Changer) operate(ctx context.Context, q *wire.ClusterQuestion) (*wire.ClusterAnswer, error) {
+	if q.Do == wire.ClusterJoin {
+		if err := c.env.MayJoin(ctx); err != nil {
+			return &wire.ClusterAnswer{State: wire.ClusterRefused, Why: err.Error()}, nil
+		}
+		return &wire.ClusterAnswer{State: wire.ClusterMay}, nil
+	}
+	now := c.now.Load()
+	if now == nil {
+		return &wire.ClusterAnswer{State: wire.ClusterRefused, Why: "this node has no shard map whose nodes can change: the cluster has none yet (kvclient cluster init), has no replicas, or an older version has made its map"}, nil
+	}
+	r := c.leads()
+	if r == nil {
+		return c.notSeat(now), nil
+	}
+	s, err := c.confirmed(ctx, r)
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil: // it leads no more, or no majority has said that it does
+		return c.notSeat(now), nil
+	}
+	if q.Do == wire.ClusterTasks {
+		a := c.answer(s, wire.ClusterTaken)
+		for i := range s.Tasks {
+			a.Tasks = append(a.Tasks, c.task(s, &s.Tasks[i]))
+		}
+		return a, nil
+	}
+	return c.change(ctx, r, s, q)
+}
+
+// notSeat says who is to be asked: who leads the meta group, by what the replica here knows, or any node that has one.
+func (c *Changer) notSeat(now *inForce) *wire.ClusterAnswer {
+	a := &wire.ClusterAnswer{State: wire.ClusterNotSeat, MapVersion: now.m.Version}
+	if c.meta.running.Load() != nil {
+		if st, err := c.env.Engine().Status(metaGroup); err == nil && !st.Leads {
+			a.Seat = st.Config.Node(st.Leader)
+		}
+		return a
+	}
+	// One of them is asked at random, so that one that is away is not asked for ever.
+	list := now.d.Groups[0].Replicas
+	a.Seat = list[int(c.env.Now().UnixNano()/int64(time.Millisecond))%len(list)].Node
+	return a
+}
+
+func (c *Changer) answer(s *meta.State, state string) *wire.ClusterAnswer {
+	return &wire.ClusterAnswer{State: state, Seat: c.env.Node, Version: s.Version, MapVersion: s.Map.Version, Paused: s.Paused}
+}
+
+// change has the meta group take a change.
+func (c *Changer) change(ctx context.Context, r *document.Replica, s *meta.State, q *wire.ClusterQuestion) (*wire.ClusterAnswer, error) {
+	for try := 1; ; try++ {
+		next, id, err := c.next(s, q)
+		if err != nil {
+			a := c.answer(s, wire.ClusterRefused)
+			a.Why = err.Error()
+			return a, nil
+		}
+		state := wire.ClusterTaken
+		if q.Dry {
+			state = wire.ClusterPlan
+		} else if next != nil && next != s {
+			err := c.agree(ctx, r, next)
+			switch {
+			case errors.Is(err, meta.ErrRefused) && try < tries && ctx.Err() == nil:
+				if s, err = c.confirmed(ctx, r); err != nil {
+					return c.notSeat(c.now.Load()), nil
+				}
+				continue
+			case errors.Is(err, meta.ErrRefused):
+				a := c.answer(s, wire.ClusterRefused)
+				a.Why = err.Error()
+				return a, nil
+			case errors.Is(err, consensus.ErrNotLeader):
+				return c.notSeat(c.now.Load()), nil
+			case err != nil:
+				a := c.answer(s, wire.ClusterUnknown)
+				a.Why = fmt.Sprintf("the meta group has not confirmed it: %v; ask for the tasks (kvclient cluster tasks), or ask for it again", err)
+				return a, nil
+			}
+			s = next
+			c.lead.poke()
+		} else if next == nil {
+			next = s
+		}
+		a := c.answer(next, state)
+		if t := next.Task(id); t != nil {
+			told := c.task(next, t)
+			if q.Dry && s.Task(id) == nil {
+				told.ID = 0
+			}
+			a.Task = &told
+		}
+		if state == wire.ClusterTaken {
+			a.Map = cluster.AppendMap(nil, next.Map)
+		}
+		return a, nil
+	}
+}
+
+// next works out the state that a question asks for; nil, or s itself: nothing changes. id is the task that it is about.
+func (c *Changer) next(s *meta.State, q *wire.ClusterQuestion) (next *meta.State, id uint64, err error) {
+	now := seat.Millis(c.env.Now())
+	switch q.Do {
+	case wire.ClusterCancel:
+		next, err = seat.Cancel(s, q.Task, now)
+		return next, q.Task, err
+	case wire.ClusterPause, wire.ClusterResume:
+		return seat.Pause(s, q.Do == wire.ClusterPause), 0, nil
+	}
+	req := seat.Request{Kind: meta.Kind(q.Do), Old: q.Old, Replicas: q.Replicas}
+	for _, n := range q.Nodes {
+		one := seat.Node{ID: n.ID, Weight: n.Weight, Zone: n.Zone}
+		if n.Store != "" {
+			b, err := hex.DecodeString(n.Store)
+			if err != nil || len(b) != len(one.Store) {
+				return nil, 0, fmt.Errorf("%w: the store of node %.80q is %.80q, and it has %d hex digits", seat.ErrRequest, n.ID, n.Store, 2*len(one.Store))
+			}
+			copy(one.Store[:], b)
+		}
+		if old, ok := s.Map.Draft().Nodes[q.Old]; ok && req.Kind == meta.Replace {
+			if one.Weight == 0 {
+				one.Weight = old.Weight
+			}
+			if one.Zone == "" {
+				one.Zone = old.Zone
+			}
+		}
+		req.Nodes = append(req.Nodes, one)
+	}
+	next, t, err := seat.Plan(s, req, now)
+	if err != nil {
+		return nil, 0, err
+	}
+	return next, t.ID, nil
+}
+
+// task is a task as operators are told of it.
+func (c *Changer) task(s *meta.State, t *meta.Task) wire.ClusterTask {
+	out := wire.ClusterTask{
+		ID: t.ID, What: seat.Describe(t), Kind: string(t.Kind), State: string(t.State), Began: t.Began, Ended: t.Ended, Moves: []wire.ClusterMove{},
+	}
+	reports, d := c.lead.now(), s.Map.Draft()
+	var took, left int64
+	done := int64(0)
+	for i := range t.Moves {
+		m := &t.Moves[i]
+		one := wire.ClusterMove{Group: m.Group, From: m.From, To: m.To, State: string(m.State), Began: m.Began, Ended: m.Ended}
+		switch {
+		case m.State == meta.Waits && !t.Over():
+			one.Why = seat.Holds(s, d, reports, c.env.Limits, m)
+			left++
+		case m.Running():
+			left++
+			one.Step, one.Why, one.Behind = progress(reports, m)
+		case m.State == meta.Arrived:
+			took += m.Ended - m.Began
+			done++
+		}
+		out.Moves = append(out.Moves, one)
+	}
+	if done > 0 && left > 0 {
+		out.LeftMS = took / done * left / int64(max(1, min(int64(c.moves()), left)))
+	}
+	return out
+}
+
+// moves is how many moves are under way at once.
+func (c *Changer) moves() int {
+	if c.env.Limits.Moves > 0 {
+		return c.env.Limits.Moves
+	}
+	return 2
+}
+
+// progress is how far a move is that is under way.
+func progress(r seat.Reports, m *meta.Move) (step, why string, behind uint64) {
+	l := r.Leader(m.Group)
+	if l == nil {
+		return "", fmt.Sprintf("group %d has no leader that answers", m.Group), 0
+	}
+	if m.ToID != 0 {
+		behind = l.Last - min(l.Last, l.Match[m.ToID])
+	}
+	return l.Step, l.Why, behind
+}

@@ -1,0 +1,158 @@
+package change
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/internal/seat"
+)
+
+// The question that the seat asks every node:
+//
+//	┌kind┬ 0 ┬map version┬map┐
+//	└1   ┴7  ┴8          ┴…  ┘    map: cluster.AppendMap, of that version; none: the node is thought to have it
+//
+// The answer is a seat.Report as JSON. Fields of it are only ever added. A node that has a map of that version notes that it is the newest one. One that has an older
+// map, and was sent none, says so by its report, and is sent the map next time.
+
+const (
+	kindPoll = 1
+	pollHead = 16
+)
+
+// appendPoll appends a question; send: with the map.
+func appendPoll(dst []byte, m *cluster.Map, send bool) []byte {
+	dst = append(dst, kindPoll, 0, 0, 0, 0, 0, 0, 0)
+	dst = binary.LittleEndian.AppendUint64(dst, m.Version)
+	if send {
+		dst = cluster.AppendMap(dst, m)
+	}
+	return dst
+}
+
+// parsePoll reads it. m is nil if there is none.
+func parsePoll(b []byte) (version uint64, m *cluster.Map, err error) {
+	if len(b) < pollHead || b[0] != kindPoll {
+		return 0, nil, fmt.Errorf("%w: a question of %d bytes, of a kind that this node does not know", cluster.ErrMalformed, len(b))
+	}
+	for _, x := range b[1:8] {
+		if x != 0 {
+			return 0, nil, fmt.Errorf("%w: a reserved byte of a question is %#x", cluster.ErrMalformed, x)
+		}
+	}
+	version = binary.LittleEndian.Uint64(b[8:])
+	if len(b) == pollHead {
+		return version, nil, nil
+	}
+	m, err = cluster.ParseMap(b[pollHead:])
+	if err == nil && m.Version != version {
+		err = fmt.Errorf("%w: a map of version %d, said to be of version %d", cluster.ErrMalformed, m.Version, version)
+	}
+	return version, m, err
+}
+
+// Answer answers what another node asks.
+func (c *Changer) Answer(ctx context.Context, node string, question []byte) ([]byte, error) {
+	version, m, err := parsePoll(question)
+	if err != nil {
+		return nil, err
+	}
+	r, err := c.polled(ctx, version, m)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(r)
+}
+
+// polled takes a poll in, and reports.
+func (c *Changer) polled(ctx context.Context, version uint64, m *cluster.Map) (r seat.Report, err error) {
+	if now := c.now.Load(); m != nil && (now == nil || now.m.Version < m.Version) {
+		if err := c.env.Follow(ctx, m); err != nil {
+			return r, err
+		}
+	}
+	now := c.now.Load()
+	if now == nil {
+		return r, cluster.ErrNoMap
+	}
+	if now.m.Version == version {
+		c.fresh.Store(int64(time.Since(c.begun)))
+	}
+	return c.report(now), nil
+}
+
+// freshFor is for how long a leader goes by a map after the seat has said that it is the newest.
+const freshFor = 3 * time.Second
+
+// isFresh says whether the seat has said so lately.
+func (c *Changer) isFresh() bool {
+	at := c.fresh.Load()
+	return at != 0 && time.Since(c.begun)-time.Duration(at) < freshFor
+}
+
+// groups are the groups of which the map gives this node a replica, the meta group among them.
+func (f *inForce) groups(node string) (list []*cluster.DraftGroup) {
+	for i := range f.d.Groups {
+		if f.d.Groups[i].At(node) != nil {
+			list = append(list, &f.d.Groups[i])
+		}
+	}
+	return list
+}
+
+// report is how the node's replicas are.
+func (c *Changer) report(now *inForce) seat.Report {
+	r := seat.Report{Map: now.m.Version, Groups: []seat.GroupReport{}}
+	for _, g := range now.groups(c.env.Node) {
+		st, err := c.env.Engine().Status(consensus.GroupID(g.ID))
+		if err != nil || st.Fenced != nil {
+			continue
+		}
+		one := seat.GroupReport{
+			Group: g.ID, Replica: uint64(st.ID), Leads: st.Leads, Term: st.Term, Config: st.Config.Index, Last: st.Last, Away: seat.Away(&st),
+		}
+		for _, m := range st.Config.Voters {
+			one.Voters = append(one.Voters, uint64(m.ID))
+		}
+		for _, m := range st.Config.Learners {
+			one.Learns = append(one.Learns, uint64(m.ID))
+		}
+		if st.Leads {
+			one.Match = make(map[uint64]uint64, len(st.Peers))
+			for _, p := range st.Peers {
+				one.Match[uint64(p.ID)] = p.Match
+			}
+			one.Step, one.Why = c.doingOf(g.ID)
+		}
+		r.Groups = append(r.Groups, one)
+	}
+	return r
+}
+
+// maxReport bounds a report of another node, in bytes.
+const maxReport = 1 << 20
+
+// parseReport reads the report of another node, whose every byte may be false: what it says of groups counts only as far as the map has its replicas there.
+func parseReport(b []byte, node string, d *cluster.Draft) (r seat.Report, err error) {
+	if len(b) > maxReport {
+		return r, fmt.Errorf("%w: a report of %d bytes", cluster.ErrMalformed, len(b))
+	}
+	if err := json.Unmarshal(b, &r); err != nil {
+		return r, fmt.Errorf("%w: a report: %w", cluster.ErrMalformed, err)
+	}
+	kept := r.Groups[:0]
+	for _, g := range r.Groups {
+		if of := d.Group(g.Group); of != nil {
+			if p := of.Replica(g.Replica); p != nil && p.Node == node {
+				kept = append(kept, g)
+			}
+		}
+	}
+	r.Groups = kept
+	return r, nil
+}
