@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"slices"
 	"sync"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/shardmap/format"
+	"github.com/rdmakv/rdmakv/internal/wholefile"
 )
 
 // Options say where a Book is and to which node it belongs.
@@ -78,7 +78,7 @@ func Open(opt Options) (*Book, error) {
 		opt.FS = vfs.Default
 	}
 	b := &Book{opt: opt}
-	data, err := readFile(opt.FS, opt.FS.PathJoin(opt.Dir, format.MapFile))
+	data, err := wholefile.Read(opt.FS, opt.FS.PathJoin(opt.Dir, format.MapFile), format.MaxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return b, nil
 	}
@@ -299,7 +299,7 @@ func same(a, b *cluster.Map) bool {
 // write makes the content of MAP durable. b.mu is held.
 func (b *Book) write(s format.State, m *cluster.Map) error {
 	b.unsure = true
-	if err := replaceFile(b.opt.FS, b.opt.Dir, format.MapFile, format.AppendMap(nil, s, m)); err != nil {
+	if err := wholefile.Replace(b.opt.FS, b.opt.Dir, format.MapFile, format.AppendMap(nil, s, m)); err != nil {
 		return fmt.Errorf("shardmap: the map cannot be made durable: %w", err)
 	}
 	b.unsure = false
@@ -309,52 +309,9 @@ func (b *Book) write(s format.State, m *cluster.Map) error {
 // remove takes the promise away from the disk. mu is held.
 func (b *Book) remove() error {
 	b.unsure = true
-	err := b.opt.FS.Remove(b.opt.FS.PathJoin(b.opt.Dir, format.MapFile))
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		err = syncDir(b.opt.FS, b.opt.Dir)
-	}
-	if err != nil {
+	if err := wholefile.Remove(b.opt.FS, b.opt.Dir, format.MapFile); err != nil {
 		return fmt.Errorf("shardmap: the promise cannot be taken back: %w", err)
 	}
 	b.unsure = false
 	return nil
-}
-
-func readFile(fsys vfs.FS, path string) ([]byte, error) {
-	f, err := fsys.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, format.MaxFile+1))
-}
-
-// replaceFile writes a file anew: after a crash the file is whole in its new form
-// or whole in its old one, and once replaceFile has returned it is in its new
-// one.
-func replaceFile(fsys vfs.FS, dir, name string, content []byte) error {
-	fresh := fsys.PathJoin(dir, name+".new")
-	f, err := fsys.Create(fresh, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if err := fsys.Rename(fresh, fsys.PathJoin(dir, name)); err != nil {
-		return err
-	}
-	return syncDir(fsys, dir)
-}
-
-func syncDir(fsys vfs.FS, dir string) error {
-	d, err := fsys.OpenDir(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/shardmap/format"
+	"github.com/rdmakv/rdmakv/internal/wholefile"
 	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
@@ -37,7 +38,7 @@ func mapOf(t testing.TB, c byte, name string, shards int, nodes ...string) *clus
 func newDisk(t testing.TB) *crashfs.Disk {
 	t.Helper()
 	fs := crashfs.New()
-	if err := errors.Join(fs.MkdirAll(dir, 0o700), syncDir(fs, "/")); err != nil {
+	if err := errors.Join(fs.MkdirAll(dir, 0o700), wholefile.SyncDir(fs, "/")); err != nil {
 		t.Fatal(err)
 	}
 	return fs
@@ -228,13 +229,13 @@ func TestDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := fs.PathJoin(dir, format.MapFile)
-	good, err := readFile(fs, path)
+	good, err := wholefile.Read(fs, path, format.MaxFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	refuse := func(what string, data []byte) {
 		t.Helper()
-		if err := replaceFile(fs, dir, format.MapFile, data); err != nil {
+		if err := wholefile.Replace(fs, dir, format.MapFile, data); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := Open(Options{FS: fs, Dir: dir, Node: "a", Name: "red", Shards: 8}); err == nil || !strings.Contains(err.Error(), "damaged") {
@@ -251,7 +252,7 @@ func TestDamaged(t *testing.T) {
 	}
 	refuse("a byte more", append(append([]byte(nil), good...), 0))
 	for _, opt := range []Options{{Node: "a", Name: "blue", Shards: 8}, {Node: "c", Name: "red", Shards: 8}, {Node: "a", Name: "red", Shards: 9}} {
-		if err := replaceFile(fs, dir, format.MapFile, good); err != nil {
+		if err := wholefile.Replace(fs, dir, format.MapFile, good); err != nil {
 			t.Fatal(err)
 		}
 		opt.FS, opt.Dir = fs, dir

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/shardmap/format"
+	"github.com/rdmakv/rdmakv/internal/wholefile"
 )
 
 // lives is a LIVES file as a node writes it.
@@ -77,12 +78,12 @@ func FuzzLives(f *testing.F) {
 			openings = append(openings, format.Opening{Epoch: binary.LittleEndian.Uint64(told), Incarnation: binary.LittleEndian.Uint64(told[8:])})
 			told = told[16:]
 		}
-		before, err := readFile(fsys, path)
+		before, err := wholefile.Read(fsys, path, format.MaxFile)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, refused := l.Admit(node, openings)
-		after, err := readFile(fsys, path)
+		after, err := wholefile.Read(fsys, path, format.MaxFile)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/rdmakv/rdmakv/internal/shardmap/format"
+	"github.com/rdmakv/rdmakv/internal/wholefile"
 )
 
 // Identities that do not fit together.
@@ -28,7 +29,7 @@ func ReadIdentity(fsys vfs.FS, dir string) (format.Identity, error) {
 		fsys = vfs.Default
 	}
 	path := fsys.PathJoin(dir, format.NodeFile)
-	b, err := readFile(fsys, path)
+	b, err := wholefile.Read(fsys, path, format.MaxFile)
 	if err != nil {
 		return format.Identity{}, err
 	}
@@ -67,7 +68,7 @@ func Claim(fsys vfs.FS, dir string, want format.Identity) error {
 	if _, err := ReadIdentity(fsys, dir); err == nil {
 		return nil
 	}
-	if err := replaceFile(fsys, dir, format.NodeFile, format.AppendIdentity(nil, want)); err != nil {
+	if err := wholefile.Replace(fsys, dir, format.NodeFile, format.AppendIdentity(nil, want)); err != nil {
 		return fmt.Errorf("shardmap: the node's identity cannot be made durable: %w", err)
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/shardmap/format"
+	"github.com/rdmakv/rdmakv/internal/wholefile"
 )
 
 // Lives is what tells a data directory from an older copy of it (R18). Each start of a node is noted in its own directory before anybody hears
@@ -49,7 +50,7 @@ func OpenLives(fsys vfs.FS, dir string, this format.Opening) (*Lives, error) {
 	}
 	l := &Lives{fs: fsys, dir: dir}
 	var had format.Lives
-	data, err := readFile(fsys, fsys.PathJoin(dir, format.LivesFile))
+	data, err := wholefile.Read(fsys, fsys.PathJoin(dir, format.LivesFile), format.MaxFile)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
@@ -109,7 +110,7 @@ func (l *Lives) Admit(node string, openings []format.Opening) (seen format.Openi
 
 // write makes the content of LIVES durable.
 func (l *Lives) write(seen []format.Seen) error {
-	if err := replaceFile(l.fs, l.dir, format.LivesFile, format.AppendLives(nil, format.Lives{Own: l.own, Seen: seen})); err != nil {
+	if err := wholefile.Replace(l.fs, l.dir, format.LivesFile, format.AppendLives(nil, format.Lives{Own: l.own, Seen: seen})); err != nil {
 		return fmt.Errorf("shardmap: what was seen of other nodes cannot be made durable: %w", err)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/shardmap/format"
+	"github.com/rdmakv/rdmakv/internal/wholefile"
 	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
@@ -151,7 +152,7 @@ func TestDamagedLives(t *testing.T) {
 		}
 	}
 	path := fs.PathJoin(dir, format.LivesFile)
-	whole, err := readFile(fs, path)
+	whole, err := wholefile.Read(fs, path, format.MaxFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +166,7 @@ func TestDamagedLives(t *testing.T) {
 			t.Errorf("%d bytes: %v", i, err)
 		}
 	}
-	if err := replaceFile(fs, dir, format.LivesFile, whole[:len(whole)-1]); err != nil {
+	if err := wholefile.Replace(fs, dir, format.LivesFile, whole[:len(whole)-1]); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := OpenLives(fs, dir, format.Opening{Epoch: 2, Incarnation: 2}); !errors.Is(err, format.ErrDamaged) {

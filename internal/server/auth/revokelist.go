@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rdmakv/rdmakv/internal/wholefile"
 )
 
 // The list of revoked tenants on disk: a line that says what it is, a name on
@@ -107,24 +109,8 @@ func (l revokedList) save(names []string) (durable bool, err error) {
 		}
 	}()
 	fs, path := l.file()
-	tmp := path + ".new"
-	f, err := fs.Create(tmp, vfs.WriteCategoryUnspecified)
-	if err != nil {
+	if err := wholefile.Replace(fs, l.dir, fs.PathBase(path), encodeRevoked(names)); err != nil {
 		return false, err
 	}
-	_, err = f.Write(encodeRevoked(names))
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return false, err
-	}
-	if err = fs.Rename(tmp, path); err != nil {
-		return false, err
-	}
-	dir, err := fs.OpenDir(l.dir)
-	if err != nil {
-		return false, err
-	}
-	return true, errors.Join(dir.Sync(), dir.Close())
+	return true, nil
 }
