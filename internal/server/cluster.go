@@ -70,14 +70,42 @@ func (n clusterNode) Suits(ctx context.Context, m *cluster.Map) error {
 	if m.Replication == nil {
 		return nil
 	}
+	if err := n.fit(); err != nil {
+		return err
+	}
+	return n.groups.Suits(ctx, m, n.far())
+}
+
+// fit returns nil if the node may have replicas, else an error that says why not.
+func (n clusterNode) fit() error {
 	if names := n.spaces.tenants(); len(names) > 0 {
 		return fmt.Errorf("node %q cannot have replicas: its tenant %q has one-sided access, and a store of its own, which has none", n.cfg.Cluster.NodeID, names[0].Name)
 	}
-	far := slices.ContainsFunc(n.devices.all(), func(d *device) bool { return d.Far() })
-	return n.groups.Suits(ctx, m, far)
+	return n.groups.Fit()
 }
 
-func (n clusterNode) Replicate(m *cluster.Map) error { return n.groups.InForce(m) }
+// far says whether the node has a device by which other machines reach it.
+func (n clusterNode) far() bool {
+	return slices.ContainsFunc(n.devices.all(), func(d *device) bool { return d.Far() })
+}
+
+// mayJoin returns nil if the node may come into a cluster with replicas that has a map already.
+func (srv *Server) mayJoin(ctx context.Context) error {
+	n := clusterNode{srv}
+	if err := srv.member.MayJoin(ctx); err != nil {
+		return err
+	}
+	if !n.far() {
+		return fmt.Errorf("node %q cannot have replicas: it listens by shared memory alone, which other machines do not reach (listen)", n.cfg.Cluster.NodeID)
+	}
+	return n.fit()
+}
+
+func (n clusterNode) Replicate(m *cluster.Map) error {
+	err := n.groups.InForce(m)
+	n.change.InForce(m)
+	return err
+}
 
 // routes are how this node reaches another one for what replicas say to each other: by its devices that reach other machines, RNICs first, to
 // the addresses that gossip has of that node.

@@ -79,6 +79,7 @@ func newMakers(srv *Server) *handle.Makers {
 		wire.MapPrepare:      ofStep(wire.MapPrepare),
 		wire.MapCommit:       ofStep(wire.MapCommit),
 		wire.MapAbandon:      ofStep(wire.MapAbandon),
+		wire.MapFollow:       ofStep(wire.MapFollow),
 		wire.AdminRotate:     ofAdmin(srv.adminRotate),
 		wire.AdminRevoke:     ofName(func(name string) (any, error) { return srv.Revoke(name) }),
 		wire.AdminAllow:      ofName(func(name string) (any, error) { return srv.Allow(name) }),
@@ -88,6 +89,9 @@ func newMakers(srv *Server) *handle.Makers {
 		wire.AdminTenants:    ofName(func(string) (any, error) { return srv.Tenants(), nil }),
 		wire.AdminCheck: func(ctx context.Context, _ handle.Asker, argument []byte) ([]byte, error) {
 			return srv.groups.Check(ctx, argument)
+		},
+		wire.AdminCluster: func(ctx context.Context, _ handle.Asker, argument []byte) ([]byte, error) {
+			return srv.change.Operate(ctx, argument)
 		},
 	}
 }

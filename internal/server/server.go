@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/server/auth"
 	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/server/change"
 	"github.com/rdmakv/rdmakv/internal/server/groups"
 	"github.com/rdmakv/rdmakv/internal/server/handle"
 	"github.com/rdmakv/rdmakv/internal/server/member"
@@ -44,8 +45,9 @@ type Server struct {
 	makers *handle.Makers // of the documents of the node
 	nodePools
 
-	member *member.Member // nil: the server is alone
-	groups *groups.Groups // nil with it
+	member *member.Member  // nil: the server is alone
+	groups *groups.Groups  // nil with it
+	change *change.Changer // likewise
 	tables member.Tables
 
 	devices  *devices
@@ -81,6 +83,16 @@ func New(cfg Config) (*Server, error) {
 			Node: cfg.Cluster.NodeID, Secret: cfg.Secret, Log: srv.log, Logger: cfg.Logger,
 			Store: func() *store.Store { return srv.main.Store }, Routes: srv.routes, Quiet: cfg.LeaderQuiet, Absent: cfg.ReplicaAbsent,
 			Openings: srv.member.Openings, Admit: srv.member.Admit, SetBack: srv.member.SetBack,
+			Answer: func(ctx context.Context, node string, question []byte) ([]byte, error) {
+				return srv.change.Answer(ctx, node, question)
+			},
+			Changed: func() { clusterNode{srv}.ReleaseOwned() },
+		})
+		dir := cfg.dir()
+		srv.change = change.New(change.Env{
+			Node: cfg.Cluster.NodeID, FS: dir.FS, Dir: dir.Path, Log: srv.log, Logger: cfg.Logger,
+			Engine: srv.groups.Engine, MayTakePart: srv.groups.MayTakePart(), Ask: srv.groups.Ask,
+			Follow: srv.member.Follow, MayJoin: srv.mayJoin,
 		})
 		srv.groups.Store(&main.Store)
 	}
@@ -265,6 +277,7 @@ func (srv *Server) end(ctx context.Context) error {
 	defer srv.ending.Set("")
 	main.Drain(ctx)
 	srv.stop()
+	srv.change.Stop()
 	srv.ending.Set("replicas") // first: writes of a group without a majority are not answered before
 	srv.groups.Stop()
 	ended := store.EndGroups(main.Store)
@@ -303,6 +316,7 @@ func (srv *Server) abandon() {
 		srv.log.Error(base.LogAlways, "closing a space", "err", err)
 	}
 	srv.nodePools.close()
+	srv.change.Stop()
 	srv.groups.Stop()
 	srv.main.Abandon()
 	_ = srv.groups.Close()

@@ -12,7 +12,6 @@ import (
 	"github.com/rdmakv/rdmakv/internal/consensus/document"
 	"github.com/rdmakv/rdmakv/internal/meta"
 	"github.com/rdmakv/rdmakv/internal/seat"
-	"github.com/rdmakv/rdmakv/internal/server/base"
 )
 
 // The seat: who leads the meta group. It polls all nodes, more often while something is to be done, and has the meta group agree on what seat.Step works out.

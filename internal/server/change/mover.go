@@ -7,7 +7,6 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/internal/seat"
-	"github.com/rdmakv/rdmakv/internal/server/base"
 )
 
 // The leader of a group brings it to what the map wants, one step at a time (seat.Next).

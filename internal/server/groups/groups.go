@@ -127,6 +127,14 @@ func (g *Groups) Suits(ctx context.Context, m *cluster.Map, far bool) error {
 	return nil
 }
 
+// Fit returns nil if the node's store may have replicas, else an error that says what it needs. It is asked once the store is open.
+func (g *Groups) Fit() error {
+	if g.engine == nil {
+		return fmt.Errorf("node %q cannot have replicas: %w", g.env.Node, g.unfit)
+	}
+	return nil
+}
+
 // mine returns an error if the map's replicas of this node are those of another store.
 func (g *Groups) mine(m *cluster.Map) error {
 	want, ok := m.StoreOf(g.env.Node)

@@ -2,6 +2,7 @@ package member
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
@@ -95,6 +96,8 @@ func (c *Member) step(ctx context.Context, step wire.DocumentKind, m *cluster.Ma
 		return c.book.Prepare(ctx, m)
 	case wire.MapAbandon:
 		return c.book.Abandon(m)
+	case wire.MapFollow:
+		return c.Follow(ctx, m)
 	}
 	if err := c.book.Commit(m); err != nil {
 		return err
@@ -103,8 +106,29 @@ func (c *Member) step(ctx context.Context, step wire.DocumentKind, m *cluster.Ma
 	return nil
 }
 
-// inForce begins to serve the shards that the map gives this node.
+// Follow puts a later map in force, durably. The same one again is nil. A node that has none comes into the cluster by it.
+//
+// Errors: those of shardmap.Book.Follow. The map may be in force all the same after an error of the disk, at the next start.
+func (c *Member) Follow(ctx context.Context, m *cluster.Map) error {
+	if err := c.book.Follow(ctx, m); err != nil {
+		return err
+	}
+	c.inForce()
+	return nil
+}
+
+// MayJoin returns nil if this node may come into a cluster that has a map already: it has none, and holds no keys.
+func (c *Member) MayJoin(ctx context.Context) error {
+	if m := c.book.Map(); m != nil && m.Has(c.id.Node) {
+		return fmt.Errorf("node %q is in the cluster already", c.id.Node)
+	}
+	return c.node.HoldsNothing(ctx)
+}
+
+// inForce begins to serve the shards that the map gives this node. Several may call it at once.
 func (c *Member) inForce() {
+	c.entering.Lock()
+	defer c.entering.Unlock()
 	m := c.book.Map()
 	if own := c.owned.Shards(); own != nil && own.Map == m {
 		return

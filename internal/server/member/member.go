@@ -125,10 +125,11 @@ type Member struct {
 	shown atomic.Pointer[shownView]     // what clients are told; nil before gossip begins
 	texts [2]atomic.Pointer[encodedMap] // of the map in force, of the promised one
 
-	members *membership.Members // nil before gossip begins
-	wake    chan struct{}       // the region table has changed; room for one
-	outside bool                // look has told of Outside
-	keys    sync.Mutex          // held by the call that changes gossip keys
+	members  *membership.Members // nil before gossip begins
+	wake     chan struct{}       // the region table has changed; room for one
+	outside  bool                // look has told of Outside
+	entering sync.Mutex          // held while a map comes in force
+	keys     sync.Mutex          // held by the call that changes gossip keys
 }
 
 // Env is what a node gives to its Member.
