@@ -26,12 +26,14 @@ import (
 //	  Begin                         the shards number as the group does; checkpoints take in what it publishes
 //	Start                           the replica takes part
 //
-// A crash in between leaves the shards the store's own, or the group's: AddGroup is called again then.
+// A crash in between leaves the shards the store's own, or the group's: AddGroup is called again then. What a replica before it has left, which was
+// given up (RemoveGroup), is gone by then.
 
-// AddGroup gives a store a replica, for ever. It returns when that is durable, and the replica takes part, or will once no reader
+// AddGroup gives a store a replica, until RemoveGroup. Its id is above those of all replicas of the group that the store has given up. Its shards stay withheld if
+// they are (Release). It returns when that is durable, and the replica takes part, or will once no reader
 // believes the memory of the store's last life. A replica that the store has already is no error, if it is the same.
 //
-// Errors: ErrGroups (another replica of the group is there, its shards have keys or results of requests, or are another group's, the store has no
+// Errors: ErrGroups (another replica of the group is there, or one that is being given up, or one of that id or a later one was given up, its shards have keys or results of requests, or are another group's, the store has no
 // Config.Engine, or is no place for replicas), consensus.ErrConfig, consensus.ErrNoLog, ErrClosed, ErrFatal, ctx's, and those of log and base.
 func AddGroup(ctx context.Context, s *Store, c Group) error {
 	g := s.groups
@@ -52,8 +54,19 @@ func AddGroup(ctx context.Context, s *Store, c Group) error {
 			if m.id != c.Replica || !slices.Equal(m.found.Shards, shards) {
 				return fmt.Errorf("%w: replica %d of group %d is here, of shards %v", ErrGroups, m.id, m.group, m.found.Shards)
 			}
+			if m.gone {
+				return fmt.Errorf("%w: replica %d of group %d is being given up: remove it, and add one with another id", ErrGroups, m.id, m.group)
+			}
 			return nil
 		}
+	}
+	if former, err := s.disk.Former(uint32(c.ID)); err != nil {
+		return err
+	} else if uint64(c.Replica) <= former {
+		return fmt.Errorf("%w: replica %d of group %d was given up here, so none of an id up to that comes back: add one with a higher id", ErrGroups, former, c.ID)
+	}
+	if err := g.dropOrphans(s, c.ID); err != nil {
+		return err
 	}
 	m := &member{group: c.ID, id: c.Replica, found: entry.State{Shards: shards}}
 	m.found.Turn.Next = 1
@@ -65,20 +78,25 @@ func AddGroup(ctx context.Context, s *Store, c Group) error {
 			return fmt.Errorf("%w: shard %d is of group %d", ErrGroups, id, o.group)
 		}
 	}
-	m.follow(s, g, len(g.members))
+	m.follow(s, g)
 	claim(s, shards, m)
 	if err := m.begin(ctx, s, g); err != nil {
 		claim(s, shards, nil)
+		m.cancel()
 		if ended := g.ctx.Err(); ended != nil {
 			return s.fence.Or(ErrClosed)
 		}
 		return err
 	}
 	s.Events.begin(m.group, shards, m.found.Turn.Newest(0))
+	for _, id := range shards {
+		g.left[id].Store(nil)
+	}
 	g.members = append(g.members, m)
+	m.has.Store(true)
 	m.live(s, g)
 	if s.before.over.Load() && s.cfg.TakePart == nil {
-		return g.engine.Start(g.ctx, m.group, m.id, &machine{m, s})
+		return g.engine.Start(m.ctx, m.group, m.id, &machine{m, s})
 	}
 	s.life.Go(func() {
 		if g.mayTakePart(s) {
@@ -173,18 +191,24 @@ func (m *member) begin(ctx context.Context, s *Store, g *groupSide) error {
 				return err
 			}
 		}
-		if err := g.engine.Create(m.group, m.id, m.found.State); err != nil {
+		if err := g.create(s, m); err != nil {
 			return err
 		}
 		to, err := s.disk.Tables(ctx, 0)
 		if err != nil {
 			return err
 		}
-		if err := checkpoint.Found(ctx, to, m.group, m.id, &m.found); err != nil {
+		if err := checkpoint.Found(ctx, to, m.group, m.id, m.told(), &m.found); err != nil {
 			return err
 		}
 		for _, id := range m.found.Shards {
 			shard.Begin(s.shards[id], m.found.Turn.Newest(id))
+			if m.floor != 0 {
+				s.shards[id].Await()
+			}
+		}
+		if m.found.Applied != 0 {
+			g.keptOf(m.group).shown = 0 // the group begins anew, and its entries do
 		}
 		s.ckpt.AddGroup(m, m.found)
 		return nil

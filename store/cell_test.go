@@ -22,7 +22,7 @@ func TestCellRules(t *testing.T) {
 	}
 	var c cell
 	none := consensus.Config{}
-	c.open(table, 1, 2, &none)
+	c.open(table, 1, 2, 0, &none)
 	for _, step := range []struct {
 		name string
 		do   func()
@@ -51,7 +51,7 @@ func TestCellRules(t *testing.T) {
 		}
 	}
 	c = cell{}
-	c.open(table, 2, 2, &none) // there are no more
+	c.open(table, 2, 2, 0, &none) // there are no more
 	c.raise(1)
 	c.configured(config(1))
 	c.ready(1)

@@ -117,19 +117,17 @@ func (m *member) checkBegins(index uint64) {
 	}
 }
 
-// runChecks makes the digests of a replica, until the store ends.
+// runChecks makes the digests of a replica, until it is given up or the store ends.
 func (m *member) runChecks(s *Store, g *groupSide) {
-	ctx, cancel := context.WithCancel(g.ctx)
-	defer cancel()
 	for {
 		select {
 		case index := <-m.checks:
-			d, err := m.check(ctx, s, g, index)
+			d, err := m.check(m.ctx, s, g, index)
 			if err != nil && g.ctx.Err() != nil {
 				err = ErrClosed
 			}
 			m.CheckOver(index, d, err)
-		case <-g.ctx.Done():
+		case <-m.ctx.Done():
 			return
 		case <-s.life.Stop:
 			return

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -61,15 +62,13 @@ var ErrGroups = errors.New("store: no possible replicas")
 // A NotLeaderError says which replica leads a group, as far as this one knows.
 type NotLeaderError = replica.NotLeaderError
 
-// groupStream is where a group's entries stand in the log. The store's own writes have another stream.
-func groupStream(id consensus.GroupID) uint64 { return 1<<32 | uint64(id) }
-
 // A groupSide is what of a store concerns replicated groups.
 //
 //	open     the engine is made, and the base says where each group stands that it has
 //	follow   the shards are there: replicas publish to them, and checkpoints take in what they publish
 //	start    replicas take part, when no reader believes the last life any more (R18)
 //	add      (addgroup.go) a replica that the store did not have
+//	remove   (removegroup.go) one that it has no more
 //	close    they take part no more; what is under way is answered
 type groupSide struct {
 	engine Engine
@@ -83,14 +82,21 @@ type groupSide struct {
 
 	sent, received atomic.Uint64 // snapshots
 
-	mu      sync.Mutex // held while a group is added
+	streams sync.Map                 // of the log, by group (groupstreams.go)
+	left    []atomic.Pointer[member] // by shard: the replica that was given up; nil: none was, or there is another one
+	past    past
+
+	mu      sync.Mutex // held while a group is added or removed
 	members []*member
+	kept    map[consensus.GroupID]*kept
 	closed  bool
 }
 
 // newGroupSide returns that of a store which is not open yet, with so many shards.
 func newGroupSide(shards int) *groupSide {
-	g := &groupSide{of: make([]atomic.Pointer[member], shards), reading: make(chan struct{}, 1)}
+	g := &groupSide{
+		of: make([]atomic.Pointer[member], shards), left: make([]atomic.Pointer[member], shards), reading: make(chan struct{}, 1), kept: make(map[consensus.GroupID]*kept),
+	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	return g
 }
@@ -104,6 +110,17 @@ type member struct {
 	cell             cell        // once it is followed
 	checks           chan uint64 // likewise; capacity 1, because one check is under way at a time
 	order            *pipeline.Orderer
+
+	stream  uint64             // of the log
+	floor   uint64             // what is older is not brought into memory; 0: nothing is too old. The applier's, once the replica takes part
+	ctx     context.Context    // ends when the replica is given up, or the store ends
+	cancel  context.CancelFunc //
+	running sync.WaitGroup     // what live has started
+	has     atomic.Bool        // the base has the replica
+	clear   time.Time          // when its memory may be cleared; zero: whenever
+
+	part sync.Mutex // held while the engine starts or stops the replica
+	gone bool       // it never takes part again
 }
 
 // open makes the engine, and finds the groups that the base has.
@@ -113,12 +130,13 @@ func (g *groupSide) open(s *Store) (err error) {
 	case err != nil:
 		return err
 	case s.cfg.Engine == nil && len(replicas) == 0:
+		g.tellOrphans(s)
 		return nil
 	case s.cfg.Engine == nil:
 		return errors.Join(s.cfg.mayHaveGroups(), fmt.Errorf("%w: the directory has replicas of %d groups, and nothing that runs them: start it as the node of a cluster that it was", ErrGroups, len(replicas)))
 	}
 	full := func() bool { return s.disk.Admits(false) != nil }
-	g.engine, err = s.cfg.Engine(EngineEnv{Log: s.journal.Log(), Stream: groupStream, Full: full, Fenced: func(id consensus.GroupID, err error) {
+	g.engine, err = s.cfg.Engine(EngineEnv{Log: s.journal.Log(), Stream: g.streamOf, Full: full, Fenced: func(id consensus.GroupID, err error) {
 		if g.ctx.Err() == nil {
 			s.fence.Report(slog.LevelError, "a replica was stopped: this store takes no part in its group any more", "group", id, "err", err)
 			s.life.Go(func() { g.fenced(s, id) })
@@ -131,7 +149,12 @@ func (g *groupSide) open(s *Store) (err error) {
 		if err := s.cfg.mayHaveGroups(); err != nil {
 			return err
 		}
-		m := &member{group: consensus.GroupID(r.Group), id: consensus.ReplicaID(r.ID)}
+		m := &member{group: consensus.GroupID(r.Group), id: consensus.ReplicaID(r.ID), stream: r.Stream}
+		if m.stream == 0 {
+			m.stream = firstStream(m.group)
+		}
+		m.has.Store(true)
+		g.streams.Store(m.group, m.stream)
 		if m.found, err = checkpoint.StateOf(s.disk, m.group); err != nil {
 			return err
 		}
@@ -146,6 +169,7 @@ func (g *groupSide) open(s *Store) (err error) {
 		}
 		g.members = append(g.members, m)
 	}
+	g.tellOrphans(s)
 	return nil
 }
 
@@ -168,8 +192,8 @@ func (c *Config) mayHaveGroups() error {
 
 // follow makes the replicas that the base has, over shards that are there.
 func (g *groupSide) follow(s *Store) {
-	for i, m := range g.members {
-		m.follow(s, g, i)
+	for _, m := range g.members {
+		m.follow(s, g)
 		for _, id := range m.found.Shards {
 			shard.Begin(s.shards[id], m.found.Turn.Newest(id))
 		}
@@ -185,12 +209,13 @@ func (g *groupSide) cells() int {
 	return layout.MaxCells
 }
 
-// follow makes the replica, behind what was found; it is the i-th of the store.
-func (m *member) follow(s *Store, g *groupSide, i int) {
+// follow makes the replica, behind what was found.
+func (m *member) follow(s *Store, g *groupSide) {
 	m.checks = make(chan uint64, 1)
-	m.cell.open(s.mem.Table, i, g.cells(), &m.found.Config)
+	m.ctx, m.cancel = context.WithCancel(g.ctx)
+	m.openCell(s, g)
 	m.Replica = replica.New(replica.Config{
-		Group: m.group, Stream: groupStream(m.group), Life: max(1, rand.Uint64()), Shards: s.shards, Mine: m.found.Shards, Seed: s.mem.Seed,
+		Group: m.group, Stream: m.stream, Life: max(1, rand.Uint64()), Shards: s.shards, Mine: m.found.Shards, Seed: s.mem.Seed,
 		MostEntry: s.cfg.groupEntry,
 		Propose:   func(term uint64, data []byte) error { return g.engine.Propose(m.group, term, data) },
 		Trim: func(upTo uint64) {
@@ -198,8 +223,11 @@ func (m *member) follow(s *Store, g *groupSide, i int) {
 				s.fence.Report(slog.LevelWarn, "the log keeps entries of a group that the base has", "group", m.group, "err", err)
 			}
 		},
-		At: func(index uint64) (log.Position, error) { return s.journal.Log().EntryAt(groupStream(m.group), index) },
+		At: func(index uint64) (log.Position, error) { return s.journal.Log().EntryAt(m.stream, index) },
 		Reserve: func(size int) (layout.Place, uint8) {
+			if m.floor != 0 {
+				return 0, 0
+			}
 			// A region may have to be registered; a full memory is not waited for.
 			place, class, err := s.evictor.Reserve(size, true)
 			if err != nil {
@@ -209,7 +237,7 @@ func (m *member) follow(s *Store, g *groupSide, i int) {
 		},
 		Patience: s.cfg.groupPatience, Free: s.mem.Slabs.Free, Results: s.dedup, Short: func() { noteShort(s) },
 		Publish: func(writes []*flight.Flight) { s.journal.PublishWrites(writes, s.shards, s.dedup) },
-		Ready:   m.cell.ready, Configured: m.cell.configured, Shown: m.cell.published,
+		Ready:   m.cell.ready, Configured: m.cell.configured, Shown: func(index uint64) { m.shown(s, index) },
 		Check: m.checkBegins,
 		Done: func(writes []*flight.Flight, bytes int64) {
 			g.direct.published(writes, bytes)
@@ -218,7 +246,7 @@ func (m *member) follow(s *Store, g *groupSide, i int) {
 		},
 		Void: func(writes []*flight.Flight, bytes int64) { g.direct.void(writes, bytes) },
 	}, m.found)
-	m.cell.published(m.found.Applied)
+	m.cell.published(m.found.Applied) // its memory shows that, or has it asked
 	m.order = pipeline.NewOrderer(m, pipeline.OrderEnv{
 		Memory: s.mem, Results: s.dedup, Reserve: s.evictor.Reserve, Read: s.ask,
 		Expire: func(sh *shard.Shard, key []byte, second uint64, w pipeline.Wait) error {
@@ -266,10 +294,15 @@ func (g *groupSide) start(s *Store, d *direct) {
 	}
 }
 
-// live starts what the replica does by itself, until the store ends.
+// live starts what the replica does by itself, until it is given up or the store ends.
 func (m *member) live(s *Store, g *groupSide) {
-	s.life.Go(func() { m.Run(s.life) })
-	s.life.Go(func() { m.runChecks(s, g) })
+	for _, f := range []func(){func() { m.Run(s.life) }, func() { m.runChecks(s, g) }} {
+		m.running.Add(1)
+		s.life.Go(func() {
+			defer m.running.Done()
+			f()
+		})
+	}
 }
 
 // mayTakePart waits until the replicas may take part. false: the store ends.
@@ -284,9 +317,15 @@ func (g *groupSide) mayTakePart(s *Store) bool {
 	return s.before.waitUntil(g.ctx) == nil
 }
 
-// takePart has the engine run the replica. One that cannot run is told of, and leaves its shards unserved here.
+// takePart has the engine run the replica. One that cannot run is told of, and leaves its shards unserved here. One that was given up meanwhile does
+// not run.
 func (m *member) takePart(s *Store, g *groupSide) {
-	if err := g.engine.Start(g.ctx, m.group, m.id, &machine{m, s}); err != nil && g.ctx.Err() == nil {
+	m.part.Lock()
+	defer m.part.Unlock()
+	if m.gone {
+		return
+	}
+	if err := g.engine.Start(m.ctx, m.group, m.id, &machine{m, s}); err != nil && m.ctx.Err() == nil {
 		s.fence.Report(slog.LevelError, "a replica cannot take part in its group: its shards are not served here", "group", m.group, "err", err)
 	}
 }
@@ -302,10 +341,20 @@ func (g *groupSide) fenced(s *Store, id consensus.GroupID) {
 		return // it could not be added
 	}
 	m := g.members[i]
+	// The one that was fenced may have been given up meanwhile, and this one come.
+	st, err := g.engine.Status(id)
 	g.mu.Unlock()
+	if err != nil || st.Fenced == nil {
+		return
+	}
 	m.End(&NotLeaderError{Group: id})
 	for !s.life.Over() {
 		if used := s.journal.Log().Stats(); used.Bytes > s.cfg.LogBytes/2 {
+			m.part.Lock()
+			defer m.part.Unlock()
+			if m.gone {
+				return // its log goes without that
+			}
 			if err := g.engine.Stop(id, true); err != nil && !errors.Is(err, consensus.ErrClosed) && !errors.Is(err, consensus.ErrNoGroup) {
 				s.fence.Report(slog.LevelError, "the log keeps the entries of a replica that was stopped", "group", id, "err", err)
 			} else if err == nil {
@@ -315,7 +364,7 @@ func (g *groupSide) fenced(s *Store, id consensus.GroupID) {
 		}
 		select {
 		case <-time.After(fencedEvery):
-		case <-g.ctx.Done():
+		case <-m.ctx.Done():
 			return
 		}
 	}
@@ -390,6 +439,7 @@ func (g *groupSide) gained(led map[*member]bool) (any bool) {
 		any = any || ready && !led[m]
 		led[m] = ready
 	}
+	maps.DeleteFunc(led, func(m *member, _ bool) bool { return !slices.Contains(g.members, m) })
 	return any
 }
 
@@ -446,7 +496,7 @@ func Confirm(ctx context.Context, s *Store, shardID uint16) error {
 	}
 	m := s.groups.of[shardID].Load()
 	if m == nil {
-		return nil
+		return s.groups.leftOf(shardID)
 	}
 	if _, ready := m.Ready(); !ready {
 		return m.NotLeader()

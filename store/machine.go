@@ -142,20 +142,11 @@ func (m *machine) Adopt(r consensus.Received) error {
 		return fmt.Errorf("store: a snapshot that was received elsewhere: %T", r)
 	}
 	m.Forget()
-	wait := false
 	for _, id := range m.found.Shards {
-		wait = m.s.shards[id].Unfill() || wait
+		m.cleared(m.s, m.s.shards[id].Unfill())
 	}
-	if wait {
-		lease := time.NewTimer(m.s.cfg.predecessorWait())
-		defer lease.Stop()
-		select {
-		case <-lease.C:
-		case <-m.s.groups.ctx.Done():
-			return ErrClosed
-		case <-m.s.fence.Down:
-			return m.s.fence.Failed()
-		}
+	if err := m.waitLease(m.s.groups.ctx, m.s); err != nil {
+		return err
 	}
 	for _, id := range m.found.Shards {
 		m.s.shards[id].Clear()
@@ -187,6 +178,31 @@ func (m *machine) Adopt(r consensus.Received) error {
 	m.Installed(got.state)
 	m.s.groups.received.Add(1)
 	return nil
+}
+
+// cleared notes that the replica's memory is about to be cleared; wait: a reader may have believed a miss, which counts for a lease.
+func (m *member) cleared(s *Store, wait bool) {
+	if wait {
+		m.clear = time.Now().Add(s.cfg.predecessorWait())
+	}
+}
+
+// waitLease returns when the replica's memory may be cleared, with ErrClosed when ctx ends, or with why the store is fenced. It may be called again.
+func (m *member) waitLease(ctx context.Context, s *Store) error {
+	left := time.Until(m.clear)
+	if left <= 0 {
+		return nil
+	}
+	lease := time.NewTimer(left)
+	defer lease.Stop()
+	select {
+	case <-lease.C:
+		return nil
+	case <-ctx.Done():
+		return ErrClosed
+	case <-s.fence.Down:
+		return s.fence.Failed()
+	}
 }
 
 // replace brings the state into the base, and takes what was here out of memory.

@@ -218,6 +218,7 @@ func (s *Store) openMemory(none layout.Version) error {
 			return err
 		},
 	}
+	readEnv.Left = s.groups.leftOf
 	if s.journal != nil {
 		readEnv.Moment = func() (newest.Moment, error) { return s.journal.Moment(s.disk, s.shards, &s.ckpt.Leaving) }
 	}

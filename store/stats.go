@@ -1,6 +1,7 @@
 package store
 
 import (
+	"sync"
 	"time"
 
 	"github.com/rdmakv/rdmakv/store/internal/parts"
@@ -228,16 +229,31 @@ type GroupStats struct {
 	ChecksFailed uint64 `json:"checks_failed"`
 }
 
-// GroupStatsOf reads the numbers, each at its own moment; all are 0 in a store without replicas. It waits for nothing, and is safe for
+// GroupStatsOf reads the numbers, each at its own moment; all are 0 in a store without replicas. It waits for no disk, and is safe for
 // concurrent use.
 func GroupStatsOf(s *Store) GroupStats {
 	g := s.groups
-	st := GroupStats{Sent: g.sent.Load(), Received: g.received.Load()}
+	g.past.mu.Lock()
+	defer g.past.mu.Unlock()
+	st := g.past.stats
+	st.Sent, st.Received = g.sent.Load(), g.received.Load()
 	for _, m := range g.list() {
-		c := replica.CountsOf(m.Replica)
-		st.Elected, st.Terms = st.Elected+c.Elected, st.Terms+c.Terms
-		st.Entries, st.EntryBytes = st.Entries+c.Entries, st.EntryBytes+c.Bytes
-		st.Checks, st.ChecksFailed = st.Checks+c.Checks, st.ChecksFailed+c.Failed
+		st.add(m)
 	}
 	return st
+}
+
+// add adds what a replica has done.
+func (st *GroupStats) add(m *member) {
+	c := replica.CountsOf(m.Replica)
+	st.Elected, st.Terms = st.Elected+c.Elected, st.Terms+c.Terms
+	st.Entries, st.EntryBytes = st.Entries+c.Entries, st.EntryBytes+c.Bytes
+	st.Checks, st.ChecksFailed = st.Checks+c.Checks, st.ChecksFailed+c.Failed
+}
+
+// A past is what replicas have done that the store has given up, so that no counter falls. Its lock is held while one goes from the list of those that are there
+// to this.
+type past struct {
+	mu    sync.Mutex
+	stats GroupStats
 }

@@ -56,6 +56,7 @@ type Events struct {
 	// shard; nil: the shard is in no group. If any is (grouped), nobody is told of the events of such shards.
 	of      []atomic.Pointer[events.Log]
 	grouped atomic.Bool
+	past    atomic.Pointer[WatchStats] // of groups that are here no more; nil: none
 }
 
 // WatchStats reads the numbers; all zero if no events are kept.
@@ -64,6 +65,9 @@ func (e *Events) WatchStats() WatchStats {
 		return WatchStats{}
 	}
 	sum := e.log.Stats()
+	if past := e.past.Load(); past != nil {
+		sum.Add(*past)
+	}
 	seen := make(map[*events.Log]bool)
 	for i := range e.of {
 		if log := e.of[i].Load(); log != nil && !seen[log] {
@@ -142,6 +146,27 @@ func (e *Events) restart(shards []uint16, newest layout.Version) {
 	if log := e.of[shards[0]].Load(); log != nil {
 		log.Restart(newest)
 	}
+}
+
+// end is told that the store has given up its replica of a group. Who waits for an event is woken, and is told that the group is not here when he asks. A group that gets a
+// replica here later begins anew, and the store's own events go on to be told to nobody. One goroutine at a time calls it, and begin.
+func (e *Events) end(shards []uint16) {
+	log := e.of[shards[0]].Load()
+	for _, id := range shards {
+		e.of[id].Store(nil)
+	}
+	if log == nil {
+		return
+	}
+	sum := WatchStats{}
+	if past := e.past.Load(); past != nil {
+		sum = *past
+	}
+	its := log.Stats()
+	its.Bytes, its.Events, its.Waiting = 0, 0, 0
+	sum.Add(its)
+	e.past.Store(&sum)
+	log.Restart(log.Newest())
 }
 
 func (e *Events) page(log *events.Log, req WatchRequest) (WatchPage, error) {

@@ -1,5 +1,7 @@
 package layout
 
+import "math"
+
 // The cells, behind the reclaim ring of region 0: one of 128 bytes for each replica of a group that the store has. By
 // a cell a reader of a replicated shard knows that the leader it READ from had not been deposed when the get began:
 //
@@ -59,6 +61,25 @@ func StoreCell(mem []byte, off int, c Cell) {
 	raiseWord(mem, off+offCellWord, c.Word)
 	raiseWord(mem, off+offCellConfig, c.Config)
 	StoreWord(mem, off+offCellReady, c.Ready)
+}
+
+// EndedWord is the word of a cell whose replica the store has given up: no replica has made such a term durable, so nobody believes the cell.
+const EndedWord = math.MaxUint64
+
+// EndCell says that the store has no replica any more whose cell is at byte offset off of mem. As StoreCell is called.
+func EndCell(mem []byte, off int) {
+	StoreWord(mem, off+offCellWord, EndedWord)
+	StoreWord(mem, off+offCellReady, 0)
+}
+
+// BeginCell gives a cell at byte offset off of mem to a replica, whose first word is c.Word, and which has published nothing yet. The cell is new, or
+// was ended by EndCell: its words, which only rise otherwise, may fall here. The first word comes last, because until then nobody believes the others. As
+// StoreCell is called.
+func BeginCell(mem []byte, off int, c Cell) {
+	StoreWord(mem, off+offCellPublished, 0)
+	StoreWord(mem, off+offCellConfig, c.Config)
+	StoreWord(mem, off+offCellReady, c.Ready)
+	StoreWord(mem, off+offCellWord, c.Word)
 }
 
 // ParseCell reads what a reader has READ of a cell, of whatever server: every value of the words is a cell. It reads the first CellRead bytes of a cell; b begins with them. It fails with ErrShort.

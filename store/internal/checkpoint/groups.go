@@ -76,15 +76,34 @@ func SetState(to interface{ Set(key, value []byte) error }, id consensus.GroupID
 	return to.Set(key, rec)
 }
 
-// Found tells a base which replica of a group the store is, and the state that it starts from. When it returns, that is durable. The base
-// has everything that the state says, because that is nothing: a group that begins has no key.
-func Found(ctx context.Context, to Ingest, id consensus.GroupID, self consensus.ReplicaID, s *groupentry.State) error {
-	r := disk.Replica{Group: uint32(id), ID: uint64(self), Shards: s.Shards}
-	if err := errors.Join(SetState(to, id, s), to.Set(r.Record())); err != nil {
+// Found tells a base which replica of a group the store is, the stream of the log that it has (0: the first of the group), and the state that it starts
+// from. When it returns, that is durable. The base has everything that the state says, because that is nothing: a group that begins has no key.
+func Found(ctx context.Context, to Ingest, id consensus.GroupID, self consensus.ReplicaID, stream uint64, s *groupentry.State) error {
+	r := disk.Replica{Group: uint32(id), ID: uint64(self), Shards: s.Shards, Stream: stream}
+	err := errors.Join(SetState(to, id, s), to.Set(r.Record()))
+	if key, rec := r.StreamRecord(); err == nil && rec != nil {
+		err = to.Set(key, rec)
+	}
+	if err != nil {
 		return errors.Join(err, to.Abort())
 	}
-	_, err := to.Commit(ctx)
+	_, err = to.Commit(ctx)
 	return err
+}
+
+// GiveUp adds to an ingest that the store is that replica of a group no more: all that the base has of the group's shards goes, and so does what it says of
+// the replica; that there was one is all that is left. shards rise. Nothing else is in the ingest.
+func GiveUp(to Sink, id consensus.GroupID, self consensus.ReplicaID, shards []uint16) error {
+	for _, shard := range shards {
+		if err := to.DeleteRange(disk.AppendKey(nil, shard, 0, nil), disk.AppendKey(nil, shard+1, 0, nil)); err != nil {
+			return err
+		}
+	}
+	// In the order of the keys.
+	r := disk.Replica{Group: uint32(id), ID: uint64(self)}
+	replica, _ := r.Record()
+	stream, _ := r.StreamRecord()
+	return errors.Join(to.Set(r.FormerRecord()), to.Delete(GroupKey(id)), to.Delete(replica), to.Delete(stream))
 }
 
 // entriesTogether bounds the bytes of entries that are read at a time.

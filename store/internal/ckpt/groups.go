@@ -2,6 +2,7 @@ package ckpt
 
 import (
 	"context"
+	"slices"
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
@@ -81,6 +82,23 @@ func (k *Keeper) Replace(ctx context.Context, id consensus.GroupID, s groupentry
 			}
 		}
 		k.meet() // who waits for an entry that the state has need not wait
+		return nil
+	})
+}
+
+// RemoveGroup has rounds take in no more of a group. change takes the group out of the base, while no round runs; when it returns, the base has nothing of
+// it, and its shards have nothing that is newer. After its error all is as before. A group that is not there is none that rounds take in: change is
+// called all the same.
+func (k *Keeper) RemoveGroup(ctx context.Context, id consensus.GroupID, change func() error) error {
+	return k.Alone(ctx, func() error {
+		if err := change(); err != nil {
+			return err
+		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		// A new list, because who goes through the groups has the old one.
+		k.groups = slices.DeleteFunc(slices.Clone(k.groups), func(g *followed) bool { return g.ID() == id })
+		k.meet() // nobody waits for an entry of it any more
 		return nil
 	})
 }

@@ -26,6 +26,7 @@ package dedup
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -283,7 +284,7 @@ func (d *Table) Load(shard uint16, k base.SlotKey, r Result) {
 	switch {
 	case e == nil:
 		e = st.add(k, r.owner)
-	case e.result.seq > r.seq || e.result.seq == r.seq && !e.flying:
+	case e.result.seq > r.seq || e.result.seq == r.seq && !e.flying && !e.untold:
 		if e.flying {
 			e.before = max(e.before, r.seq) // it is known, also when the one on its way turns out void
 		}
@@ -296,6 +297,23 @@ func (d *Table) Load(shard uint16, k base.SlotKey, r Result) {
 	e.flying = false
 	e.result, e.shard, e.anyones, e.untold, e.used = r, shard, r.owner == 0, false, d.ticks.Load()
 	d.evicted.Add(st.shrink(e.owner))
+}
+
+// Forget forgets the results whose newest records are in these shards, because the store has given up its replica of them. Nothing is in flight in the shards.
+//
+// Which request was the newest of a slot stays known for as long as its result would have been: a late copy of one before it, to another shard, is not
+// new. If it were, it would be applied twice. Load brings a result back, should the store get a replica of the shard again.
+func (d *Table) Forget(shards []uint16) {
+	for i := range d.stripes {
+		st := &d.stripes[i]
+		st.mu.Lock()
+		for _, e := range st.entries {
+			if !e.flying && slices.Contains(shards, e.shard) {
+				e.result, e.untold = Result{seq: e.result.seq}, true
+			}
+		}
+		st.mu.Unlock()
+	}
 }
 
 // Count returns how many results of requests are remembered.

@@ -13,24 +13,79 @@ import (
 )
 
 // Which replicas of groups of shards a store has, stands in its base: a record of kind meta for each, by the number of the
-// group, which is written when the store gets the replica, and never changes.
+// group, which is written when the store gets the replica, and never changes until the store gives it up.
 //
 //	replica.N    id of the replica, u64 | shards, u16 each, rising
+//	stream.N     the stream of the log that has its entries, u64; without one it is the first that a replica of the group has here
+//	former.N     the newest id, u64, of those that the store has given up; it stays for ever
 //
 // Versions in these shards are numbers of the group, and no epoch of the store is in them.
+//
+// A stream of the log that was dropped is not used again, so a replica that comes behind another one has a stream of its own. An id that was given
+// up is not used again either: what that replica promised is forgotten, and if it came back it could vote twice in a term.
 
 // A Replica is one that a store has.
 type Replica struct {
 	Group  uint32
 	ID     uint64
 	Shards []uint16 // rising
+	Stream uint64   // of the log; 0: the first of the group
 }
 
-const replicaName = "replica."
+const (
+	replicaName = "replica."
+	streamName  = "stream."
+	formerName  = "former."
+)
+
+// groupFact is the key of a fact of a group.
+func groupFact(name string, group uint32) []byte {
+	return strconv.AppendUint(metaKey(name), uint64(group), 10)
+}
+
+// wordRecord is the record of a fact that is one number.
+func wordRecord(key []byte, n uint64) []byte {
+	value := binary.LittleEndian.AppendUint64(nil, n)
+	rec := make([]byte, RecordSize(len(value), false))
+	PutRecord(rec, key, Record{Value: value})
+	return rec
+}
+
+// wordIn reads a fact that is one number, which is not 0; 0: it is not there. Errors: a *base.CorruptError, what the disk said.
+func wordIn(db pebble.Reader, name string, group uint32) (uint64, error) {
+	name += strconv.FormatUint(uint64(group), 10)
+	b, err := getMeta(db, name)
+	if err != nil || b == nil {
+		return 0, err
+	}
+	if len(b) != 8 || binary.LittleEndian.Uint64(b) == 0 {
+		return 0, &base.CorruptError{Shard: StoreShard, Key: []byte(name), Detail: fmt.Sprintf("%x is no number of it", b)}
+	}
+	return binary.LittleEndian.Uint64(b), nil
+}
+
+// StreamRecord returns the key and the record of a replica's stream, which stands behind Record in the order of keys. rec is nil if Stream is 0.
+func (r *Replica) StreamRecord() (key, rec []byte) {
+	key = groupFact(streamName, r.Group)
+	if r.Stream != 0 {
+		rec = wordRecord(key, r.Stream)
+	}
+	return key, rec
+}
+
+// FormerRecord returns the key and the record which say that a replica was given up. The key stands before all others of a group.
+func (r *Replica) FormerRecord() (key, rec []byte) {
+	key = groupFact(formerName, r.Group)
+	return key, wordRecord(key, r.ID)
+}
+
+// Former returns the newest id of the replicas of a group that the store has given up; 0: there was none. Errors: a *base.CorruptError, what the disk
+// said.
+func (b *Base) Former(group uint32) (id uint64, err error) { return wordIn(b.d.db, formerName, group) }
 
 // Record returns the key and the record of a replica.
 func (r *Replica) Record() (key, rec []byte) {
-	key = strconv.AppendUint(metaKey(replicaName), uint64(r.Group), 10)
+	key = groupFact(replicaName, r.Group)
 	value := binary.LittleEndian.AppendUint64(nil, r.ID)
 	for _, id := range r.Shards {
 		value = binary.LittleEndian.AppendUint16(value, id)
@@ -83,6 +138,9 @@ func replicasIn(db pebble.Reader) (list []Replica, err error) {
 		r, err := parseReplica(records.Key(), raw)
 		if err != nil {
 			return nil, &base.CorruptError{Shard: StoreShard, Key: slices.Clone(records.Key()), Err: err}
+		}
+		if r.Stream, err = wordIn(db, streamName, r.Group); err != nil {
+			return nil, err
 		}
 		list = append(list, r)
 	}

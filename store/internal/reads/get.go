@@ -47,7 +47,7 @@ func (r *Reads) Get(ctx context.Context, shardID uint16, key, dst []byte) (Value
 		} // else the disk has it right
 	case where == shard.Nowhere:
 		sh.Mu.Unlock()
-		return Value{}, base.ErrNotFound
+		return Value{}, r.told(shardID, base.ErrNotFound)
 	default:
 		// The probe begins before the look at what is newer than the base, or under the same
 		// hold of the lock. No write of the key is in flight now, so whatever is published
@@ -60,7 +60,7 @@ func (r *Reads) Get(ctx context.Context, shardID uint16, key, dst []byte) (Value
 	rec, closer, err := r.readPublished(ctx, sh, h, key)
 	if err != nil {
 		sh.EndPromotion(back)
-		return Value{}, err
+		return Value{}, r.told(shardID, err)
 	}
 	defer closer.Close()
 	r.env.Evictor.Promote(sh, back, rec)
@@ -104,11 +104,11 @@ func (r *Reads) Stat(ctx context.Context, shardID uint16, key []byte) (Info, err
 	case shard.InMemory:
 		return info, nil
 	case shard.Nowhere:
-		return Info{}, base.ErrNotFound
+		return Info{}, r.told(shardID, base.ErrNotFound)
 	}
 	rec, closer, err := r.readPublished(ctx, sh, h, key)
 	if err != nil {
-		return Info{}, err
+		return Info{}, r.told(shardID, err)
 	}
 	defer closer.Close()
 	return Info{Version: rec.Version, ValLen: len(rec.Value), Expiry: rec.Expiry}, nil

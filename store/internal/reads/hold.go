@@ -71,14 +71,14 @@ func (r *Reads) hold(ctx context.Context, shardID uint16, key []byte, aside bool
 	}
 	if where == shard.Nowhere {
 		sh.Mu.Unlock()
-		return nil, base.ErrNotFound
+		return nil, r.told(shardID, base.ErrNotFound)
 	}
 	back := sh.BeginPromotion(h, key)
 	sh.Mu.Unlock()
 	rec, closer, err := r.readPublished(ctx, sh, h, key)
 	if err != nil {
 		sh.EndPromotion(back)
-		return nil, err
+		return nil, r.told(shardID, err)
 	}
 	defer closer.Close()
 	if r.env.Evictor.Promote(sh, back, rec) {

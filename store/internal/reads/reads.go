@@ -21,6 +21,7 @@ package reads
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -50,6 +51,9 @@ type Env struct {
 	// Expire has a key removed that has expired under a second, where that is agreed upon (shard.Shard.Agreed), and returns when
 	// the removal is published, or the key is there with another expiry.
 	Expire func(ctx context.Context, shard uint16, key []byte, second uint64) error
+	// Left returns nil, or an error for a shard whose replica the store has given up: what it has no key of another store may have. nil: there are no
+	// such shards.
+	Left func(shard uint16) error
 	// HoldBytes bounds the memory of held answers.
 	HoldBytes int64
 }
@@ -77,6 +81,15 @@ func (r *Reads) enterRead(ctx context.Context, shardID uint16, key []byte) (leav
 		return nil, err
 	}
 	return r.env.Door.Enter()
+}
+
+// told is what a caller is told for an error of a read of a shard: that the key is not there nobody here knows if the shard's replica was given up
+// meanwhile. The caller may have been told before that this store leads the group, and would take an emptied shard for what the group has.
+func (r *Reads) told(shard uint16, err error) error {
+	if r.env.Left == nil || !errors.Is(err, base.ErrNotFound) {
+		return err
+	}
+	return cmp.Or(r.env.Left(shard), err)
 }
 
 // readPublished reads what is published of a key. The record is good until closer is

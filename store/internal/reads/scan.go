@@ -104,6 +104,11 @@ func (r *Reads) Scan(ctx context.Context, req ScanRequest) (ScanPage, error) {
 		return ScanPage{}, err
 	}
 	defer m.close()
+	for _, shard := range req.Shards { // the moment is taken
+		if err := r.told(shard, base.ErrNotFound); err != base.ErrNotFound {
+			return ScanPage{}, err
+		}
+	}
 	page, err := m.page(ctx, req)
 	switch {
 	case errors.Is(err, base.ErrClosed), errors.Is(err, base.ErrFatal):

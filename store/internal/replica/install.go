@@ -56,12 +56,17 @@ func (r *Replica) Installed(s entry.State) {
 }
 
 // End answers what is under way, because the replica was stopped: nothing is applied any more, and it leads no more. What is in no
-// entry fails with why. It is called when the engine calls the replica no more.
+// entry fails with why, and Run ends. It is called when the engine calls the replica no more; calling it again does nothing.
 func (r *Replica) End(why error) {
 	r.work.Lock()
 	defer r.work.Unlock()
 	r.mu.Lock()
 	r.role, r.leader = follows, 0
+	select {
+	case <-r.over:
+	default:
+		close(r.over)
+	}
 	r.checks.end(why)
 	flew, waited, bytes := r.drain()
 	r.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/flight"
 )
 
-// Run proposes the marker of a term, and what is ordered behind it, until life ends, and answers what has waited too long. What the
+// Run proposes the marker of a term, and what is ordered behind it, until life ends or End is called, and answers what has waited too long. What the
 // engine does not take is proposed again after a pause: it has no room, or it does not lead any
 // more and Follows is about to be called. What it will never take fences the store: nothing behind
 // it could be proposed.
@@ -25,6 +25,8 @@ func (r *Replica) Run(life *base.Life) {
 		case <-r.wake:
 		case <-again.C:
 		case <-late.C:
+		case <-r.over:
+			return
 		case <-life.Stop:
 			return
 		case <-life.Fence.Down:

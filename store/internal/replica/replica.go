@@ -127,6 +127,7 @@ type Replica struct {
 	counts Counts
 
 	wake chan struct{} // capacity 1
+	over chan struct{} // closed by End
 
 	parsed []logged.Write // of the last entry, to be used again; Apply's
 }
@@ -164,7 +165,7 @@ func New(c Config, at entry.State) *Replica {
 	if c.Life == 0 {
 		panic("replica: a life of 0")
 	}
-	r := &Replica{c: c, mine: map[uint16]bool{}, wake: make(chan struct{}, 1), state: at}
+	r := &Replica{c: c, mine: map[uint16]bool{}, wake: make(chan struct{}, 1), over: make(chan struct{}), state: at}
 	for _, id := range c.Mine {
 		r.mine[id] = true
 	}

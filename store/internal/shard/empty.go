@@ -2,6 +2,7 @@ package shard
 
 import (
 	"github.com/rdmakv/rdmakv/store/index"
+	"github.com/rdmakv/rdmakv/store/internal/clock"
 	"github.com/rdmakv/rdmakv/store/internal/dirty"
 	"github.com/rdmakv/rdmakv/store/internal/flight"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -15,6 +16,15 @@ import (
 //	Empty     the base has the other state, nothing is newer
 //	the fill  brings in what the base has now
 //
+//	  Await       what the base has is older than what memory has shown: nothing comes into memory yet, and every miss is asked
+//	  Reached     it is not any more
+//
+// A shard whose replica the store gives up goes the same way, and stays empty:
+//
+//	Withhold    Unfill, and no fill ever says otherwise
+//	  a lease
+//	Clear, End
+//
 // What is under way meanwhile, and was read from the base before, must not come into memory: a chunk of the fill is
 // void, and a probe has been told of a write.
 
@@ -22,8 +32,35 @@ import (
 func (s *Items) Unfill() (wait bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.unfill()
+}
+
+func (s *Items) unfill() (wait bool) {
 	s.full, s.giving = false, true
 	return index.Unfill(s.Index)
+}
+
+// Withhold is Unfill of a shard that is no more this node's to vouch for; Release ends that.
+func (s *Items) Withhold() (wait bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.withheld = true
+	return s.unfill()
+}
+
+// Await keeps everything that is not written now out of memory, and has every miss ask, until Reached. The shard has nothing in memory.
+func (s *Items) Await() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.full, s.awaits = false, true
+	index.Unfill(s.Index)
+}
+
+// Reached ends what Await began. The shard is to be filled again.
+func (s *Items) Reached() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.awaits = false
 }
 
 // clearSlots is how many slots are looked at under one hold of the lock.
@@ -45,6 +82,30 @@ func (s *Items) Clear() {
 func Empty(sh *Shard, newest layout.Version, why error) {
 	sh.Mu.Lock()
 	defer sh.Mu.Unlock()
+	sh.empty(why)
+	sh.Dirty.Leave(max(newest, sh.published), nil)
+	sh.ordered, sh.durable = newest, newest
+	sh.raisePublished(newest)
+}
+
+// End forgets all that the shard has, because it has no replica any more: the base has nothing of it, and neither has memory, since Clear was called before. It
+// is as New has made it, withheld, with none as the version before the first that it may be given. Whoever waits for a write goes on, and who reads the
+// base to decide on a write gets why. The replica orders nothing any more, and no checkpoint runs.
+func End(sh *Shard, none layout.Version, why error) {
+	sh.Mu.Lock()
+	defer sh.Mu.Unlock()
+	sh.Void(why, func(layout.Hash) {})
+	sh.empty(why)
+	sh.Dirty = dirty.Set{}
+	sh.Dirty.Leave(none, nil)
+	sh.ordered, sh.durable, sh.published = none, none, none
+	sh.nextDue, sh.relisted = clock.NeverDue, clock.NeverDue
+	sh.Agreed.Store(false)
+	sh.awaits = false
+}
+
+// empty forgets what memory has. Caller holds Mu.
+func (sh *Shard) empty(why error) {
 	sh.content.Add(1)
 	sh.giving = false
 	sh.fill.over, sh.fill.tired = true, false
@@ -56,9 +117,6 @@ func Empty(sh *Shard, newest layout.Version, why error) {
 	}
 	index.Uncount(sh.Index)
 	sh.traces, sh.doubted = nil, nil
-	sh.Dirty.Leave(max(newest, sh.published), nil)
-	sh.ordered, sh.durable = newest, newest
-	sh.raisePublished(newest)
 }
 
 // clear takes the key of a slot out of memory: it kills the item, and frees its place. The key may come back with the same version, but not

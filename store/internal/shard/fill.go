@@ -113,7 +113,7 @@ const (
 // order a key could be missed: in the set still when the base is read, and out of it when the
 // log is.
 //
-// A shard that is about to be emptied takes nothing in: it is filled again.
+// A shard that is about to be emptied, or awaits something newer, takes nothing in: it is filled again.
 //
 // Caller holds Mu.
 func (sh *Shard) LinkFilled(now time.Time, h layout.Hash, key []byte, v layout.Version, place layout.Place, class uint8, mem []byte) FillFate {
@@ -127,7 +127,7 @@ func (sh *Shard) LinkFilled(now time.Time, h layout.Hash, key []byte, v layout.V
 	}
 	e, dirty := sh.Dirty.Find(h, key)
 	switch {
-	case dirty && e.Version != v, !dirty && sh.fill.log, sh.giving:
+	case dirty && e.Version != v, !dirty && sh.fill.log, sh.giving, sh.awaits:
 		return FillDropped
 	case dirty: // it is the newest, however old the snapshot is
 	case sh.fill.over && sh.fill.tired:
@@ -168,12 +168,12 @@ func (sh *Shard) LinkFilled(now time.Time, h layout.Hash, key []byte, v layout.V
 }
 
 // SetFull says that every key that the shard has with a content has a slot or is counted. shown: the headers
-// say so, or never will, because the shard is withheld. ok: the shard has that content still, and is not about to be emptied of it;
+// say so, or never will, because the shard is withheld. ok: the shard has that content still, and is not about to be emptied of it, nor awaits a newer one;
 // otherwise nothing is done.
 func (s *Items) SetFull(content uint64) (shown, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.giving || content != s.content.Load() {
+	if s.giving || s.awaits || content != s.content.Load() {
 		return false, false
 	}
 	s.full = true

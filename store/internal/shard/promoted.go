@@ -56,7 +56,7 @@ func (s *Items) TooSoon(p layout.Place, v layout.Version) bool {
 
 // LinkPromoted judges a promotion and links it. Caller holds Mu.
 func (sh *Shard) LinkPromoted(p *Probe, v layout.Version, place layout.Place, class uint8, mem []byte) bool {
-	if p.told || sh.giving {
+	if p.told || sh.giving || sh.awaits {
 		sh.mem.Counts.PromotionsLost.Add(1)
 		return false
 	}

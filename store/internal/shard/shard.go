@@ -89,6 +89,7 @@ type Items struct {
 	fill     fillState
 	content  atomic.Uint64 // how often it was emptied
 	giving   bool          // it is about to be emptied: between Unfill and Empty
+	awaits   bool          // between Await and Reached
 
 	coldShard
 	sweptShard

@@ -203,7 +203,7 @@ func TestForgetterWaits(t *testing.T) {
 		t.Errorf("%v; %d records behind the checkpoint", err, told)
 	}
 	// Without a log the base has it at once.
-	r.at, x.removed[1] = 0, 0
+	r.at, x.removed[1] = 0, removal{}
 	for range 2 {
 		if err := x.some(each); err != nil {
 			t.Fatal(err)

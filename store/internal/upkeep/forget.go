@@ -47,7 +47,7 @@ type Forgetter struct {
 	results *dedup.Table
 	log     *slog.Logger
 
-	removed []layout.Version // by shard: of the last removal that stands in the log
+	removed []removal // by shard: the last one that stands in the log
 
 	// How far it has come.
 	shard int
@@ -56,7 +56,14 @@ type Forgetter struct {
 
 // NewForgetter returns a forgetter; see Forgetter.
 func NewForgetter(env Env, results *dedup.Table, log *slog.Logger) *Forgetter {
-	return &Forgetter{Env: env, results: results, log: log, removed: make([]layout.Version, len(env.Shards))}
+	return &Forgetter{Env: env, results: results, log: log, removed: make([]removal, len(env.Shards))}
+}
+
+// A removal is one of records of a shard: the version of its write, and the content of the shard that had them. When another content has taken its place,
+// versions of the one before say nothing.
+type removal struct {
+	version layout.Version
+	content uint64
 }
 
 // Run forgets until the store ends.
@@ -133,16 +140,18 @@ func (x *Forgetter) waits() bool {
 	sh := x.Shards[x.shard]
 	sh.Mu.Lock()
 	defer sh.Mu.Unlock()
-	return sh.Dirty.Clean() < x.removed[x.shard]
+	last := x.removed[x.shard]
+	return last.content == sh.Content() && sh.Dirty.Clean() < last.version
 }
 
 // remove orders the removal of records, and waits for it.
 func (x *Forgetter) remove(shard uint16, keys []base.SlotKey) error {
 	f := newWrite(base.Op{Shard: shard, Kind: base.OpForget})
 	f.Forget = keys
+	content := x.Shards[shard].Content()
 	err := x.run([]*flight.Flight{f})
 	if err == nil && f.At != 0 {
-		x.removed[shard] = f.Version
+		x.removed[shard] = removal{f.Version, content}
 	}
 	return err
 }
