@@ -141,6 +141,8 @@ func (c *Group) check(s *Store) error {
 	switch {
 	case s.groups.engine == nil:
 		return bad("the store has nothing that runs replicas")
+	case c.ID == 0:
+		return bad("it is the meta group, and no store's")
 	case c.Replica == 0:
 		return bad("replica 0: ids begin at 1")
 	case len(c.Shards) == 0:

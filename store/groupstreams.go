@@ -17,6 +17,15 @@ import (
 // was dropped, or it was never added, because a crash came behind Create. Nobody runs on it any more, so it is dropped: it would keep its
 // entries for ever.
 
+//
+// Group 0 is none of the store's: the cluster's meta group, whose machine is another one. Its entries stand in the same log, in the stream of the number of the replica,
+// and whoever runs it drops them.
+
+// MetaReplica says which replica of group 0 the engine is about to create or to start. None of it runs meanwhile.
+func MetaReplica(s *Store, id consensus.ReplicaID) {
+	s.groups.streams.Store(consensus.GroupID(0), uint64(id)<<32)
+}
+
 // firstStream is the first stream of a group.
 func firstStream(id consensus.GroupID) uint64 { return 1<<32 | uint64(id) }
 
@@ -56,7 +65,7 @@ func (g *groupSide) dropOrphans(s *Store, but consensus.GroupID) (err error) {
 	}
 	var orphans []uint64
 	s.journal.Log().Streams(func(i log.Info) {
-		if isOfGroup(i.Stream) && !i.Dropped && !mine[i.Stream] && (but == 0 || uint32(i.Stream) != uint32(but)) {
+		if isOfGroup(i.Stream) && uint32(i.Stream) != 0 && !i.Dropped && !mine[i.Stream] && (but == 0 || uint32(i.Stream) != uint32(but)) {
 			orphans = append(orphans, i.Stream)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/internal/server/auth"
 	"github.com/rdmakv/rdmakv/internal/server/base"
 	"github.com/rdmakv/rdmakv/internal/server/change"
@@ -91,7 +92,7 @@ func New(cfg Config) (*Server, error) {
 		dir := cfg.dir()
 		srv.change = change.New(change.Env{
 			Node: cfg.Cluster.NodeID, FS: dir.FS, Dir: dir.Path, Log: srv.log, Logger: cfg.Logger,
-			Engine: srv.groups.Engine, MayTakePart: srv.groups.MayTakePart(), Ask: srv.groups.Ask,
+			Engine: srv.groups.Engine, MetaReplica: func(id consensus.ReplicaID) { store.MetaReplica(srv.main.Store, id) }, MayTakePart: srv.groups.MayTakePart(), Ask: srv.groups.Ask,
 			Follow: srv.member.Follow, MayJoin: srv.mayJoin,
 		})
 		srv.groups.Store(&main.Store)

@@ -25,6 +25,8 @@ type Env struct {
 	Logger *slog.Logger
 	// Engine runs the node's replicas; nil before the store is open.
 	Engine func() consensus.Engine
+	// MetaReplica says which replica of the meta group the engine is about to create or to start (store.MetaReplica).
+	MetaReplica func(id consensus.ReplicaID)
 	// MayTakePart is closed when the node's replicas may take part in their groups.
 	MayTakePart <-chan struct{}
 	// Ask asks another node; its Answer answers.

@@ -121,7 +121,7 @@ func (c *Changer) hostNow() error {
 	}
 	if g.r != nil && g.id != want {
 		runs := g.running.Swap(nil) != nil
-		if err := c.forget(g.r, runs); err != nil {
+		if err := c.forget(g.r, g.id, runs); err != nil {
 			return err
 		}
 		g.r = nil
@@ -145,6 +145,7 @@ func (c *Changer) hostNow() error {
 		}
 		g.r, g.id = r, want
 	}
+	c.env.MetaReplica(want)
 	if err := g.r.Start(c.ctx); err != nil {
 		return err
 	}
@@ -153,6 +154,7 @@ func (c *Changer) hostNow() error {
 }
 
 func (c *Changer) open(id consensus.ReplicaID) (*document.Replica, error) {
+	c.env.MetaReplica(id)
 	return document.Open(document.Config{
 		Group: metaGroup, Replica: id, Engine: c.env.Engine(), FS: c.env.FS, Dir: c.env.Dir, File: metaFile + strconv.FormatUint(uint64(id), 10),
 		Load: loadContent, Changed: func(document.Content) { c.poke() }, Led: func(bool, uint64) { c.lead.poke() }, Logger: c.env.Logger,
@@ -173,7 +175,8 @@ func founders(m *cluster.Map) (s consensus.State, first document.Content) {
 }
 
 // forget gives a replica up. One that does not run is started for it, because the engine drops the logs of those that run.
-func (c *Changer) forget(r *document.Replica, runs bool) error {
+func (c *Changer) forget(r *document.Replica, id consensus.ReplicaID, runs bool) error {
+	c.env.MetaReplica(id)
 	if !runs {
 		if err := r.Start(c.ctx); err != nil && !errors.Is(err, consensus.ErrNoLog) {
 			return err
@@ -196,7 +199,7 @@ func (c *Changer) forgetOthers(want consensus.ReplicaID) error {
 		}
 		r, err := c.open(consensus.ReplicaID(id))
 		if err == nil {
-			err = c.forget(r, false)
+			err = c.forget(r, consensus.ReplicaID(id), false)
 		}
 		if err != nil {
 			return fmt.Errorf("replica %d of the meta group, which the shard map has not any more: %w", id, err)

@@ -9,7 +9,6 @@ import (
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/internal/wire"
-	"github.com/rdmakv/rdmakv/store"
 )
 
 // Whoever restarts nodes one after the other waits until each is ready before he goes on. A group whose replica at the node before lacks entries still

@@ -36,7 +36,8 @@ func TestLacks(t *testing.T) {
 
 // TestKeeps: a node is not taken for unready again because others are away, but if a replica of its own is stopped.
 func TestKeeps(t *testing.T) {
-	behind, stopped := &consensus.Status{Leader: 2, Shown: 1000, Applied: 9}, &consensus.Status{Leader: 2, Shown: 9, Applied: 9, Fenced: errors.New("x")}
+	behind, stopped := &consensus.Status{ID: 1, Config: voters(3), Leader: 2, Shown: 1000, Applied: 9}, &consensus.Status{Leader: 2, Shown: 9, Applied: 9, Fenced: errors.New("x")}
+	alone := &consensus.Status{ID: 1, Config: voters(3)}
 	for name, c := range map[string]struct {
 		st     *consensus.Status
 		err    error
@@ -45,8 +46,10 @@ func TestKeeps(t *testing.T) {
 	}{
 		"behind":                  {st: behind, want: true},
 		"behind, later":           {st: behind, caught: true},
-		"without a leader":        {st: &consensus.Status{}, want: true},
-		"without a leader, later": {st: &consensus.Status{}, caught: true},
+		"without a leader":        {st: alone, want: true},
+		"without a leader, later": {st: alone, caught: true},
+		"without a vote":          {st: &consensus.Status{ID: 9, Config: voters(3), Leader: 2, Shown: 1000, Applied: 9}},
+		"before it has come":      {st: &consensus.Status{ID: 9}},
 		"stopped":                 {st: stopped, want: true},
 		"stopped, later":          {st: stopped, caught: true, want: true},
 		"not there":               {st: &consensus.Status{}, err: consensus.ErrNoGroup, want: true},
