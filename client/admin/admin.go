@@ -17,6 +17,9 @@
 //	types.go    what the calls return
 //	birth.go    the birth of a cluster's shard map
 //	groups.go   the groups of replicas, from what all nodes say of theirs
+//	change.go   nodes that come and go: Change, Tasks, Cancel, Pause, Resume
+//	newcomer.go a node that comes: may it, and the map for it
+//	seat.go     how the node is found that answers for the cluster
 package admin
 
 import (

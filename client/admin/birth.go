@@ -87,7 +87,7 @@ func birth(ctx context.Context, f *route.Router, nodes []NodeWeight, o InitOptio
 		}
 	}
 	m, err := choose(all, want, o)
-	if err != nil {
+	if err != nil || m.Version > 1 { // a later one shows that the first was in force
 		return err
 	}
 	if err := prepareAll(ctx, f, all, m); err != nil {
@@ -162,20 +162,25 @@ func (c *candidate) ask(ctx context.Context) error {
 
 // askStore learns which store a node has.
 func (c *candidate) askStore(ctx context.Context) error {
+	_, err := c.status(ctx)
+	return err
+}
+
+// status is what a node says of itself, its store among that.
+func (c *candidate) status(ctx context.Context) (st wire.NodeStatus, err error) {
 	text, err := do(ctx, c.p, Status, "")
 	if err != nil {
-		return err
+		return st, err
 	}
-	var st wire.NodeStatus
 	if err := json.Unmarshal(text, &st); err != nil {
-		return fmt.Errorf("%w: the status of node %q: %w", client.ErrProtocol, c.p.Node, err)
+		return st, fmt.Errorf("%w: the status of node %q: %w", client.ErrProtocol, c.p.Node, err)
 	}
 	id, err := hex.DecodeString(st.Store)
 	if err != nil || len(id) != len(c.store) || [16]byte(id) == [16]byte{} {
-		return fmt.Errorf("%w: node %q does not tell its store (%q): a cluster with replicas needs nodes of this version", client.ErrUnsupported, c.p.Node, wire.CleanText([]byte(st.Store)))
+		return st, fmt.Errorf("%w: node %q does not tell its store (%q): a cluster with replicas needs nodes of this version", client.ErrUnsupported, c.p.Node, wire.CleanText([]byte(st.Store)))
 	}
 	c.store = [16]byte(id)
-	return nil
+	return st, nil
 }
 
 // propose draws up a new map.
@@ -225,7 +230,7 @@ func (o *InitOptions) isLike(m *cluster.Map) bool {
 	if m.Replication == nil {
 		return o.Replicas < 2
 	}
-	return len(m.Replication.Groups[0].Replicas) == o.Replicas && (o.Groups == 0 || o.Groups == len(m.Replication.Groups))
+	return replicasOfEach(m) == o.Replicas && (o.Groups == 0 || o.Groups == len(m.Replication.Groups))
 }
 
 // choose says which map it will be.
@@ -240,6 +245,10 @@ func choose(all []*candidate, want []cluster.MapNode, o InitOptions) (*cluster.M
 	for _, c := range all {
 		switch {
 		case c.committed == nil:
+		case m != nil && m.Cluster == c.committed.Cluster && m.Version != c.committed.Version:
+			if c.committed.Version > m.Version { // it has changed since its birth, and not all have heard of that yet
+				m = c.committed
+			}
 		case m != nil && m.Digest() != c.committed.Digest():
 			return nil, fmt.Errorf("%w: nodes have committed %v and %v", ErrOtherMap, m, c.committed)
 		default:
@@ -270,7 +279,7 @@ func replicasOf(m *cluster.Map) string {
 	if m.Replication == nil {
 		return "without replicas"
 	}
-	return fmt.Sprintf("with %d groups of %d replicas", len(m.Replication.Groups), len(m.Replication.Groups[0].Replicas))
+	return fmt.Sprintf("with %d groups of %d replicas", len(m.Replication.Groups), replicasOfEach(m))
 }
 
 func nodeList(nodes []cluster.MapNode) string {
@@ -315,7 +324,7 @@ const maxMapAnswer = 4096
 func (c *candidate) step(ctx context.Context, step wire.DocumentKind, m *cluster.Map, want wire.MapState) error {
 	text, digest := cluster.AppendMap(nil, m), m.Digest()
 	p := c.p.Begin(ctx)
-	return c.p.Ask(&p, "cluster-init "+step.String(), nil, func(s *session.Session) error { // each step may be done twice
+	return c.p.Ask(&p, "shard-map "+step.String(), nil, func(s *session.Session) error { // each step may be done twice
 		answer, err := s.Document(&p, step, text, maxMapAnswer)
 		if err != nil {
 			return err

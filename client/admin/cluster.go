@@ -29,25 +29,28 @@ type ClusterInfo struct {
 	Shards      int           `json:"shards"`       //
 	Owners      []string      `json:"owners"`       // node id, by shard
 	Nodes       []ClusterNode `json:"nodes"`        // by id: those of the map and those that gossip knows
-	Replicas    int           `json:"replicas"`     // on how many nodes each key is; 0: there is no map yet
+	Replicas    int           `json:"replicas"`     // on how many nodes each key is to be, of those that leave not counted; 0: there is no map yet
 	Groups      int           `json:"groups"`       // of replicas; 0: each shard is on one node alone
 
-	// Founders are the groups as the map has them, by id, with the replicas that each began with. Of how they are now the
-	// map says nothing: GroupsOf does. nil: there are none.
+	// Founders are the groups as the map has them, by id, with the replicas that each is to have, and those that are to leave. How they
+	// are now GroupsOf says. nil: there are none.
 	Founders []Group `json:"founders,omitempty"`
+	// Meta is the group that agrees on later maps, likewise, of id 0 and without shards; nil: the map has none, and never changes.
+	Meta *Group `json:"meta,omitempty"`
 }
 
 // A ClusterNode is one node of a cluster.
 type ClusterNode struct {
 	ID          string     `json:"id"`
-	Weight      uint32     `json:"weight"`      // 0: not in the map
-	Shards      int        `json:"shards"`      // that it owns
-	Leads       int        `json:"leads"`       // groups that it leads where it can, by the map
-	State       string     `json:"state"`       // "alive", "suspect", "left", "dead"; "unknown": gossip has not told of it
-	Since       time.Time  `json:"since"`       // when that changed, by the teller's clock
-	Incarnation uint64     `json:"incarnation"` // new at each start; 0: not known
-	Gossip      string     `json:"gossip"`      // HOST:PORT
-	Endpoints   []Endpoint `json:"endpoints"`   // where it takes clients
+	Weight      uint32     `json:"weight"`         // 0: not in the map
+	Zone        string     `json:"zone,omitempty"` // what fails with it, as the map says; "": nobody has said
+	Shards      int        `json:"shards"`         // that it owns
+	Leads       int        `json:"leads"`          // groups that it leads where it can, by the map
+	State       string     `json:"state"`          // "alive", "suspect", "left", "dead"; "unknown": gossip has not told of it
+	Since       time.Time  `json:"since"`          // when that changed, by the teller's clock
+	Incarnation uint64     `json:"incarnation"`    // new at each start; 0: not known
+	Gossip      string     `json:"gossip"`         // HOST:PORT
+	Endpoints   []Endpoint `json:"endpoints"`      // where it takes clients
 
 	Regions      uint32 `json:"regions"` // in its published table
 	TableVersion uint64 `json:"table_version"`
@@ -109,13 +112,16 @@ func newInfo(told *cluster.View, m *cluster.Map, members []cluster.Member) Clust
 		info.MapVersion, info.MapDigest, info.Shards = m.Version, m.Digest(), len(m.Owner)
 		info.Replicas = 1
 		if r := m.Replication; r != nil {
-			info.Replicas, info.Groups, info.Founders = len(r.Groups[0].Replicas), len(r.Groups), foundersOf(m)
+			info.Replicas, info.Groups, info.Founders, info.Meta = replicasOfEach(m), len(r.Groups), foundersOf(m), metaOf(m)
 		}
-		for _, n := range m.Nodes {
+		for i, n := range m.Nodes {
 			if nodes[n.ID] == nil {
 				nodes[n.ID] = &ClusterNode{ID: n.ID, State: "unknown"}
 			}
 			nodes[n.ID].Weight = n.Weight
+			if m.Replication != nil && m.Replication.Zones != nil {
+				nodes[n.ID].Zone = m.Replication.Zones[i]
+			}
 		}
 		for _, i := range m.Owner {
 			id := m.Nodes[i].ID

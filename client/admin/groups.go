@@ -11,7 +11,7 @@ import (
 
 // The groups of replicas of a cluster, put together from what its nodes say of their own replicas.
 //
-//	the map     which groups there are, with which shards, for ever
+//	the map     which groups there are, with which shards, for ever; which replicas each is to have
 //	the leader  of the highest term: which replicas the group has now, and how far each is
 //	each node   the state of its own replica
 //
@@ -37,11 +37,12 @@ type Replica struct {
 	ID       uint64 `json:"id"`
 	Node     string `json:"node"`
 	Votes    bool   `json:"votes"`
-	Match    uint64 `json:"match"`    // index up to which it has the leader's entries, durably
-	Lag      uint64 `json:"lag"`      // entries: the leader's newest index less Match, and never below 0
-	Active   bool   `json:"active"`   // the leader has heard of it within an election timeout
-	Snapshot bool   `json:"snapshot"` // it is being sent one
-	State    string `json:"state"`    // leads, follows, learns (without a vote), waits (it takes no part yet), stopped; "": its node has not told
+	Leaves   bool   `json:"leaves,omitempty"` // by the map: the leader is to take it out
+	Match    uint64 `json:"match"`            // index up to which it has the leader's entries, durably
+	Lag      uint64 `json:"lag"`              // entries: the leader's newest index less Match, and never below 0
+	Active   bool   `json:"active"`           // the leader has heard of it within an election timeout
+	Snapshot bool   `json:"snapshot"`         // it is being sent one
+	State    string `json:"state"`            // leads, follows, learns (without a vote), waits (it takes no part yet), stopped; "": its node has not told
 	Why      string `json:"why,omitempty"`
 }
 
@@ -200,6 +201,7 @@ func groupOf(g Group, reports []report, told map[string][]GroupStatus) Group {
 	}
 	for i := range out.Replicas {
 		p := &out.Replicas[i]
+		p.Leaves = slices.ContainsFunc(g.Replicas, func(o Replica) bool { return o.ID == p.ID && o.Leaves })
 		for _, r := range reports {
 			if r.node == p.Node && r.said.Replica == p.ID {
 				p.State, p.Why = r.said.State, r.said.Why
@@ -216,12 +218,42 @@ func foundersOf(m *cluster.Map) (list []Group) {
 		return nil
 	}
 	for i := range m.Replication.Groups {
-		from := &m.Replication.Groups[i]
-		g := Group{ID: from.ID, Shards: m.Replication.ShardsOf(i)}
-		for _, p := range from.Replicas {
-			g.Replicas = append(g.Replicas, Replica{ID: p.ID, Node: m.Nodes[p.Node].ID, Votes: true})
-		}
+		g := inMap(m, &m.Replication.Groups[i])
+		g.Shards = m.Replication.ShardsOf(i)
 		list = append(list, g)
 	}
 	return list
+}
+
+// metaOf is the meta group of a map; nil: it has none.
+func metaOf(m *cluster.Map) *Group {
+	if m.Replication == nil || m.Replication.Meta == nil {
+		return nil
+	}
+	g := inMap(m, m.Replication.Meta)
+	return &g
+}
+
+// inMap is a group as the map has it, without its shards.
+func inMap(m *cluster.Map, from *cluster.Group) Group {
+	g := Group{ID: from.ID, Shards: []uint16{}}
+	for _, p := range from.Replicas {
+		g.Replicas = append(g.Replicas, Replica{ID: p.ID, Node: m.Nodes[p.Node].ID, Votes: true, Leaves: p.Leaves})
+	}
+	return g
+}
+
+// replicasOfEach is how many replicas each group of a map has that do not leave; of groups that differ for a while, the least.
+func replicasOfEach(m *cluster.Map) int {
+	least := cluster.MaxReplicas
+	for _, g := range m.Replication.Groups {
+		stay := 0
+		for _, p := range g.Replicas {
+			if !p.Leaves {
+				stay++
+			}
+		}
+		least = min(least, stay)
+	}
+	return least
 }

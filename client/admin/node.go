@@ -122,15 +122,25 @@ func do(ctx context.Context, p *peer.Peer, op Op, name string) (json.RawMessage,
 	if len(name) > wire.MaxAdminName {
 		return nil, p.Fail("admin", nil, "", fmt.Errorf("%w: a name of %d bytes, at most %d", client.ErrOptions, len(name), wire.MaxAdminName))
 	}
+	return document(ctx, p, op, []byte(name))
+}
+
+// document asks a node for a document that an operator may ask for: once, if something changes by that, else over as many sessions as it
+// takes. The answer is the caller's.
+func document(ctx context.Context, p *peer.Peer, op Op, argument []byte) (text []byte, err error) {
 	pt := p.Begin(ctx)
 	if err := pt.Enter(p.AdminTurn, 1); err != nil {
 		return nil, p.Fail("admin "+op.String(), nil, "", err)
 	}
 	defer p.AdminTurn.Leave(1)
-	var text []byte
-	err := p.AskOnce(&pt, "admin "+op.String(), func(s *session.Session) (err error) {
-		text, err = s.Document(&pt, op, []byte(name), maxAdmin)
+	ask := func(s *session.Session) (err error) {
+		text, err = s.Document(&pt, op, argument, maxAdmin)
 		return err
-	})
+	}
+	if op.Changes(argument) {
+		err = p.AskOnce(&pt, "admin "+op.String(), ask)
+	} else {
+		err = p.Ask(&pt, "admin "+op.String(), nil, ask)
+	}
 	return text, err
 }

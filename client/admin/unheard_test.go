@@ -80,7 +80,7 @@ func TestOperatorsOps(t *testing.T) {
 	}
 	c := dialFakes(t, nodes, func(cfg *client.Config) { cfg.Timeout = time.Second })
 	dialled.Store(true)
-	for _, op := range []admin.Op{0, wire.DocumentStats, wire.DocumentMap, wire.MapPrepare, wire.MapCommit, wire.MapAbandon, wire.MaxDocumentKind + 1, 1 << 15} {
+	for _, op := range []admin.Op{0, wire.DocumentStats, wire.DocumentMap, wire.MapPrepare, wire.MapCommit, wire.MapAbandon, wire.MapFollow, wire.MaxDocumentKind + 1, 1 << 15} {
 		if _, err := admin.Of(c).Do(t.Context(), "n1", op, ""); !errors.Is(err, client.ErrOptions) {
 			t.Errorf("%v: %v", op, err)
 		}
@@ -88,7 +88,7 @@ func TestOperatorsOps(t *testing.T) {
 	if n := sent.Load(); n != 0 {
 		t.Errorf("%d requests were sent", n)
 	}
-	operators := []admin.Op{admin.Rotate, admin.Revoke, admin.Allow, admin.Status, admin.GossipKeys, admin.Limits, admin.Tenants, admin.Check}
+	operators := []admin.Op{admin.Rotate, admin.Revoke, admin.Allow, admin.Status, admin.GossipKeys, admin.Limits, admin.Tenants, admin.Check, wire.AdminCluster}
 	for op := range wire.DocumentKinds() {
 		if slices.Contains(operators, op) != op.Operators() {
 			t.Errorf("%v: %v", op, op.Operators())

@@ -34,6 +34,14 @@ func CheckName(name string) error {
 	return nil
 }
 
+// CheckZone says whether zone can name a zone: 1 to 63 visible characters of ASCII. ErrMalformed.
+func CheckZone(zone string) error {
+	if !printable(zone, MaxName) {
+		return malformed("zone %q: 1 to %d visible characters of ASCII are needed", clip(zone), MaxName)
+	}
+	return nil
+}
+
 // named reports whether s is a name: 1 to MaxName of a-z, 0-9, and '-' and '.'
 // inside.
 func named(s string) bool {

@@ -40,6 +40,11 @@ type ClusterQuestion struct {
 	Dry      bool          `json:"dry,omitempty"`      // say what would be done, and do nothing
 }
 
+// Changes says whether something is different when the question has been answered. Such a question may be asked again nevertheless.
+func (q *ClusterQuestion) Changes() bool {
+	return !q.Dry && q.Do != ClusterJoin && q.Do != ClusterTasks
+}
+
 // A ClusterNode is a node as a question names it. Of one that goes only the id counts.
 type ClusterNode struct {
 	ID     string `json:"id"`

@@ -89,6 +89,9 @@ func (k DocumentKind) Changes(argument []byte) bool {
 		return string(argument) != "status"
 	case AdminGossipKeys:
 		return string(argument) != "list"
+	case AdminCluster:
+		q, err := ParseClusterQuestion(argument)
+		return err != nil || q.Changes()
 	}
 	return false
 }
