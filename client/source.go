@@ -17,9 +17,9 @@ import (
 type source struct {
 	f     *route.Router
 	share route.Share
-	name  string          // of its cursor in a Position
-	wg    *sync.WaitGroup // of the goroutines that tell; nil: nobody is told
-	told  time.Time       // when the replicas that do not lead last were
+	name  string                   // of its cursor in a Position
+	wg    *sync.WaitGroup          // of the goroutines that tell; nil: nobody is told
+	told  map[*peer.Peer]time.Time // the replicas that did not lead, and when they were
 }
 
 const (
@@ -99,13 +99,18 @@ func (q *source) pollLed(ctx context.Context, p *peer.Peer, patience time.Durati
 	return page, p.Replica.Fail("watch", prefix, at.Addr, route.PutOff(err))
 }
 
-// tell has the replicas that do not lead keep events, if that was long ago: each is asked for events, which it refuses.
+// tell has the replicas that do not lead keep events, if that was long ago, or they were none of the group's then: each is asked for events, which it refuses.
 func (q *source) tell(ctx context.Context, leads *peer.Peer, prefix []byte) {
-	if q.wg == nil || !q.told.IsZero() && time.Since(q.told) < tellEvery {
+	if q.wg == nil {
 		return
 	}
-	q.told = time.Now()
+	told := make(map[*peer.Peer]time.Time) // without those that have left
 	for _, p := range q.share.Others(q.f, leads) {
+		if at, was := q.told[p]; was && time.Since(at) < tellEvery {
+			told[p] = at
+			continue
+		}
+		told[p] = time.Now()
 		q.wg.Go(func() {
 			l := p.Begin(ctx)
 			p.Replica.Hurry(&l, 0)
@@ -120,4 +125,8 @@ func (q *source) tell(ctx context.Context, leads *peer.Peer, prefix []byte) {
 			}
 		})
 	}
+	if at, was := q.told[leads]; was {
+		told[leads] = at // it may not lead for long
+	}
+	q.told = told
 }

@@ -42,6 +42,7 @@ type Server struct {
 	Shards        uint32             // 0: one
 	Others        map[string]*Server // by address: the other servers that can be connected to
 	View, reclaim uint64
+	beats         uint64 // of Tick
 	QPs           []*QP
 	Dials         atomic.Int64
 }
@@ -147,11 +148,14 @@ func (f *Server) reply(h wire.Header, msg []byte) []byte {
 		}
 	}
 	var out []byte
+	f.Mu.Lock()
+	view, reclaim := f.View, f.reclaim
+	f.Mu.Unlock()
 	switch h.Type {
 	case wire.TypeHello:
 		w := wire.Welcome{
 			Session: 1, Incarnation: f.Incarnation, Lease: 2 * time.Second, Beat: 200 * time.Millisecond,
-			Keepalive: time.Hour, Idle: 2 * time.Hour, ViewVersion: f.View, ReclaimVersion: f.reclaim,
+			Keepalive: time.Hour, Idle: 2 * time.Hour, ViewVersion: view, ReclaimVersion: reclaim,
 			MaxValue: layout.MaxValueLen, MaxKey: layout.MaxKeyLen, RequestSize: messageBytes, ReplySize: messageBytes,
 			Shards: max(f.Shards, 1), Regions: 2, ServerID: []byte("fake"),
 		}
@@ -166,7 +170,7 @@ func (f *Server) reply(h wire.Header, msg []byte) []byte {
 		return out
 	case wire.TypeView:
 		out = wire.AppendViewReply(nil, h.ID, wire.ViewReply{
-			Incarnation: f.Incarnation, Seed: 42, Version: f.View, ReclaimVersion: f.reclaim,
+			Incarnation: f.Incarnation, Seed: 42, Version: view, ReclaimVersion: reclaim,
 			Shards: max(f.Shards, 1), RootOffset: 4096, ReclaimOffset: 8192, ReclaimEntries: RingEntries, Total: 2,
 		}, []wire.Region{
 			{ID: 0, Kind: uint8(layout.KindIndex), Base: 0, Length: IndexBytes, Addr: 0, RKey: 1},

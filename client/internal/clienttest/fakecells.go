@@ -106,9 +106,17 @@ func (r *Replicas) groupInfo(n *Node, h wire.Header, body []byte) []byte {
 	if lead := r.lead[m.Group]; lead.Node == n.ID {
 		i.Term = lead.Term
 	}
+	if l := r.lives[m.Group]; l != nil {
+		if !slices.Contains(l.voters, n.ID) {
+			out := wire.AppendError(nil, h.Type, h.ID, wire.StatusNotFound, "")
+			wire.SetCredits(out, 1)
+			return out
+		}
+		i.Config, voters = l.number, l.voters
+	}
 	for _, g := range r.Map.Replication.Groups {
 		for _, p := range g.Replicas {
-			if g.ID == m.Group && len(r.voters) == 0 {
+			if g.ID == m.Group && len(r.voters) == 0 && r.lives == nil {
 				voters = append(voters, r.Map.Nodes[p.Node].ID)
 			}
 		}

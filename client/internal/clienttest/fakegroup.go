@@ -37,6 +37,11 @@ type Replicas struct {
 	voters []string
 	told   map[string]*Told
 	infos  int
+
+	// fakemaps.go
+	lives  map[uint32]*lived  // by group; nil: groups are what the map says
+	keyed  map[string]int     // by key: its places
+	memory map[[2]string]kept // by node and key
 }
 
 // Led is who leads a group.
@@ -82,6 +87,12 @@ type Fate struct {
 // group leads it, in term 1.
 func ReplicaCluster(t *testing.T, nodes, replicas, groups int) *Replicas {
 	t.Helper()
+	return ReplicaClusterBut(t, nodes, 0, replicas, groups)
+}
+
+// ReplicaClusterBut is ReplicaCluster without the last nodes, so many of them, of which gossip knows and which have no map.
+func ReplicaClusterBut(t *testing.T, nodes, but, replicas, groups int) *Replicas {
+	t.Helper()
 	r := &Replicas{
 		Nodes: Cluster(t, nodes, false), lead: map[uint32]Led{}, data: map[string]string{}, done: map[string]int{},
 		results: map[groupSlot]wire.RequestID{}, clients: map[[16]byte]bool{}, down: map[string]bool{},
@@ -90,8 +101,10 @@ func ReplicaCluster(t *testing.T, nodes, replicas, groups int) *Replicas {
 	var in []cluster.MapNode
 	want := cluster.Want{Replicas: replicas, Groups: groups}
 	for i, n := range r.Nodes {
-		in = append(in, cluster.MapNode{ID: n.ID})
-		want.Stores = append(want.Stores, [16]byte{byte(i + 1)})
+		if i < nodes-but {
+			in = append(in, cluster.MapNode{ID: n.ID})
+			want.Stores = append(want.Stores, [16]byte{byte(i + 1)})
+		}
 		n.OnRequest = func(h wire.Header, msg []byte) ([]byte, bool) { return r.answer(n, h, msg) }
 		n.Connect = func(context.Context) error {
 			r.mu.Lock()
@@ -109,7 +122,7 @@ func ReplicaCluster(t *testing.T, nodes, replicas, groups int) *Replicas {
 	for _, g := range r.Map.Replication.Groups {
 		r.lead[g.ID] = Led{Node: r.Map.Nodes[g.Replicas[0].Node].ID, Term: 1}
 	}
-	for _, n := range r.Nodes {
+	for _, n := range r.Nodes[:nodes-but] {
 		n.Map = r.Map
 	}
 	return r
@@ -288,11 +301,14 @@ func (r *Replicas) serveLocked(n *Node, h wire.Header, body []byte, c Copied, va
 		return refuse(wire.StatusUnsupported)
 	}
 	g := &m.Groups[at]
+	now := n.mapNow()
 	switch {
 	case f.Undone:
-	case g.At(slices.IndexFunc(r.Map.Nodes, func(m cluster.MapNode) bool { return m.ID == n.ID })) == 0:
-		owner := r.Map.OwnerOf(m.ShardsOf(at)[0])
-		return wire.AppendMoved(nil, h.Type, h.ID, wire.Moved{MapVersion: r.Map.Version, MapDigest: r.Map.Digest(), Owner: []byte(owner)})
+	case now == nil:
+		return refuse(wire.StatusNoMap)
+	case !r.hasLocked(n.ID, g):
+		owner := now.OwnerOf(m.ShardsOf(at)[0])
+		return wire.AppendMoved(nil, h.Type, h.ID, wire.Moved{MapVersion: now.Version, MapDigest: now.Digest(), Owner: []byte(owner)})
 	case lead.Node != n.ID && f.Reply == nil && f.Status == 0:
 		return wire.AppendNotLeader(nil, h.Type, h.ID, wire.NotLeader{Group: c.Group, Term: lead.Term, Leader: []byte(lead.Node)})
 	case c.IsWrite() && lead.Node == n.ID:
@@ -301,6 +317,9 @@ func (r *Replicas) serveLocked(n *Node, h wire.Header, body []byte, c Copied, va
 			r.results[at] = c.ID
 			r.done[c.Key]++
 			r.data[c.Key] = value
+			if r.lives != nil {
+				r.writtenLocked(c.Group, c.Key, value)
+			}
 			r.events[c.Group] = append(r.events[c.Group], wire.Event{Version: uint64(len(r.events[c.Group])+1) << 12, Op: wire.EventPut, Key: []byte(c.Key)})
 		}
 	}

@@ -80,6 +80,13 @@ func (n *Node) Set(change func(*Node)) {
 	change(n)
 }
 
+// mapNow is the map in force at a node.
+func (n *Node) mapNow() *cluster.Map {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.Map
+}
+
 func (n *Node) Answer(h wire.Header, msg []byte) ([]byte, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

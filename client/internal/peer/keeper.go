@@ -66,5 +66,16 @@ func (p *Peer) Wake() {
 	}
 }
 
-// Go runs f until the peer closes. (owner)
-func (p *Peer) Go(f func(context.Context)) { p.wg.Go(func() { f(p.done) }) }
+// Go runs f until the peer closes. On a peer that has been closed f is run at once, with a context that has ended. (owner)
+func (p *Peer) Go(f func(context.Context)) {
+	k := &p.conn
+	k.mu.Lock()
+	closed := k.closed
+	if !closed { // close waits for those that have begun, so none begins while it does
+		p.wg.Go(func() { f(p.done) })
+	}
+	k.mu.Unlock()
+	if closed {
+		f(p.done)
+	}
+}

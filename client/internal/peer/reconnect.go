@@ -278,8 +278,8 @@ func (k *connector) close() bool {
 	}
 	k.closed = true
 	s := k.c.current.Load()
-	k.mu.Unlock()
 	k.c.cancel()
+	k.mu.Unlock()
 	if s != nil {
 		s.Fail(base.ErrClosed)
 	}

@@ -3,6 +3,7 @@ package read
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client/internal/base"
@@ -171,6 +172,9 @@ func look(ctx context.Context, led route.Led) {
 			fresh.Failed = fresh.Now()
 		}
 	}()
+	if !led.Has(fresh.Node) { // its replica is gone, by a later map
+		fresh.Node, _ = led.At(fresh.Node, rand.IntN(led.Len()))
+	}
 	first, moves := fresh.Node, false
 	for i := range led.Len() {
 		node, p := led.At(first, i)

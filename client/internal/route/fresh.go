@@ -76,6 +76,12 @@ func (f *Fresh) Found(s *Seen) {
 	f.reads.Store(s.Session)
 }
 
+// Drop forgets what was found last, if it is s: its replica is gone. No get READs it until the next Found.
+func (f *Fresh) Drop(s *Seen) {
+	f.Leave(s.Session)
+	f.seen.CompareAndSwap(s, nil)
+}
+
 // Begin waits until no other call learns; false: ctx ended before.
 func (f *Fresh) Begin(ctx context.Context) bool {
 	select {

@@ -12,6 +12,7 @@ import (
 	"github.com/rdmakv/rdmakv/client/internal/peer"
 	"github.com/rdmakv/rdmakv/client/internal/session"
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/rdma/boottime"
 )
 
 // Shards with replicas. A group of shards is led by one of its replicas, and which one that is
@@ -31,7 +32,8 @@ import (
 //	told by a replica    is believed if its term is higher than all that were heard of, or if it is of the
 //	                     highest one and nobody was told to lead that; so two nodes that
 //	                     name each other are not followed round and round
-//	not believed         a node that names itself, another group, or a node without a replica
+//	not believed         a node that names itself, another group, or a node that nobody knows; one that the map has no
+//	                     replica at may have one by now (strangers.go)
 //	not followed         to a node that is away; it is looked for meanwhile (Replica.Seek). Nor, for a moment, to one that has
 //	                     not answered a call just now, unless in a higher term: who names it has not noticed yet
 
@@ -42,10 +44,12 @@ const (
 
 // A group is the replicas of some shards, as a table leads to them.
 type group struct {
-	id    uint32
-	nodes []string     // at least one; the first leads where it can
-	peers []*peer.Peer // of the nodes
-	seat  *seat        // of all tables that have the group
+	id     uint32
+	nodes  []string     // at least one; the first leads where it can; behind those of the map strangers (strangers.go)
+	peers  []*peer.Peer // of the nodes
+	seat   *seat        // of all tables that have the group
+	router *Router
+	m      *cluster.Map // by which it is led
 }
 
 // A seat is who is believed to lead a group, and the names of the writes to it. Any call may replace the belief, by compare and swap.
@@ -67,26 +71,36 @@ type leader struct {
 }
 
 // groups makes what a table of the map leads by, for each shard; nil for a map without replicas. Of
-// groups that there were before, old, it keeps the seats.
-func groups(m *cluster.Map, peers map[string]*peer.Peer, old []*group, cfg *base.Config) []*group {
+// groups that there were before, old, it keeps the seats: groups are the same for ever. r.mu is held.
+func groups(r *Router, m *cluster.Map, peers map[string]*peer.Peer, old []*group) []*group {
 	if m == nil || m.Replication == nil {
 		return nil
 	}
-	seats := make(map[uint32]*seat)
+	before := make(map[uint32]*group)
 	for _, g := range old {
-		seats[g.id] = g.seat
+		before[g.id] = g
 	}
 	list := make([]*group, len(m.Replication.Groups))
 	for i := range list {
 		of := &m.Replication.Groups[i]
-		g := &group{id: of.ID, seat: seats[of.ID]}
+		g := &group{id: of.ID, router: r, m: m}
 		for _, replica := range of.Replicas {
-			id := m.Nodes[replica.Node].ID
-			g.nodes, g.peers = append(g.nodes, id), append(g.peers, peers[id])
+			g.nodes = append(g.nodes, m.Nodes[replica.Node].ID)
 		}
-		if g.seat == nil {
-			slots := min(cfg.MaxInflight, maxSlots/len(list))
-			g.seat = &seat{names: peer.NewIDs(i*slots, slots, cfg.MaxWaiting), fresh: newFresh(g.nodes, g.peers[0].Clock.Now)}
+		for _, id := range r.strangers.of[of.ID] {
+			if !slices.Contains(g.nodes, id) {
+				g.nodes = append(g.nodes, id)
+			}
+		}
+		for _, id := range g.nodes {
+			g.peers = append(g.peers, peers[id])
+		}
+		if was := before[of.ID]; was != nil {
+			g.seat = was.seat
+			g.reseat(was)
+		} else {
+			slots := min(r.cfg.MaxInflight, maxSlots/len(list))
+			g.seat = &seat{names: peer.NewIDs(i*slots, slots, r.cfg.MaxWaiting), fresh: newFresh(g.nodes, leaseClock(r))}
 			g.seat.Store(&leader{node: g.nodes[0]})
 		}
 		list[i] = g
@@ -98,8 +112,35 @@ func groups(m *cluster.Map, peers map[string]*peer.Peer, old []*group, cfg *base
 	return led
 }
 
+// leaseClock is the lease clock of peers. That of one of them would keep it from being forgotten.
+func leaseClock(r *Router) func() int64 {
+	if r.world.Now != nil {
+		return r.world.Now
+	}
+	return boottime.Nanos
+}
+
+// reseat has what is believed of a group hold for other replicas than it had before, was. A leader that has none any more is not believed,
+// and if nobody has ever been told to lead the first one is tried, which may be another one now. What has been learned of a replica for gets
+// that may be old ends with it.
+func (g *group) reseat(was *group) {
+	for {
+		h := g.seat.Load()
+		guessed := !h.told && h.term == 0 && h.node == was.nodes[0]
+		if slices.Contains(g.nodes, h.node) && !guessed {
+			break
+		}
+		if g.seat.CompareAndSwap(h, &leader{node: g.nodes[0], term: h.term, news: h.news}) {
+			break
+		}
+	}
+	if seen := g.seat.fresh.Seen(); seen != nil && !slices.Contains(g.peers, seen.Peer) {
+		g.seat.fresh.Drop(seen)
+	}
+}
+
 // at is the index of a node among the replicas; that of the first if it has none, as when a
-// call of an older table has named it.
+// call of an older table, or of a newer one, has named it.
 func (g *group) at(node string) int { return max(slices.Index(g.nodes, node), 0) }
 
 // leads is the peer of the node that is believed to lead, or of another replica if that is away.
@@ -130,9 +171,12 @@ func (g *group) near(i int) int {
 }
 
 // leave ends the belief that a node leads, for all calls, and notes the term that was heard of, if it was the node that told. One that tells
-// is asked again, after a rest, if none of the others has answered lately.
+// is asked again, after a rest, if none of the others has answered lately. Of a node that has no replica by this table nothing was believed.
 func (g *group) leave(node string, term uint64) {
-	i := g.at(node)
+	i := slices.Index(g.nodes, node)
+	if i < 0 {
+		return
+	}
 	j := g.near(i)
 	switch {
 	case term > 0 && g.peers[j].Replica.Silent():
@@ -151,14 +195,21 @@ func (g *group) leave(node string, term uint64) {
 	}
 }
 
-// told takes in that the replica at a node does not lead, and reports whether another one
+// told takes in that the replica at a node does not lead, as it has said by a session, nil if that is over, and reports whether another one
 // is believed to.
-func (g *group) told(by string, said *session.NotLeader) bool {
+func (g *group) told(by string, s *session.Session, said *session.NotLeader) bool {
 	if said.Group != g.id {
 		g.leave(by, 0)
 		return false
 	}
 	named := slices.Index(g.nodes, said.Leader)
+	if named < 0 && said.Leader != "" {
+		now := takeIn(g.router, g, said.Leader)
+		g.router.strangers.look(g.router, s)
+		if now != nil && slices.Contains(now.nodes, said.Leader) {
+			return now.told(by, s, said)
+		}
+	}
 	if named >= 0 && said.Leader != by {
 		switch r := &g.peers[named].Replica; {
 		case r.Away():
@@ -180,7 +231,7 @@ func (g *group) told(by string, said *session.NotLeader) bool {
 				continue
 			}
 			return true
-		case g.at(h.node) != g.at(by): // another call knows better
+		case g.at(h.node) != slices.Index(g.nodes, by): // another call knows better, or another table
 			return true
 		}
 		g.leave(by, said.Term)
@@ -220,15 +271,27 @@ func (t *table) heed(ctx context.Context, p *peer.Peer, key []byte, err error) s
 
 // heed learns of a call for keys of the group that has failed at a peer with err, and says what becomes of it.
 func (g *group) heed(ctx context.Context, p *peer.Peer, err error) step {
-	said := (*session.NotLeader)(nil)
+	said, moved := (*session.NotLeader)(nil), (*session.Moved)(nil)
 	switch {
 	case errors.As(err, &said):
-		if g.told(p.Node, said) {
+		if g.told(p.Node, p.Current(), said) {
 			return stepLed
 		}
 		return stepRest
-	case errors.As(err, new(*session.Moved)), errors.Is(err, base.ErrNoMap), errors.Is(err, base.ErrClosed):
+	case errors.As(err, &moved):
 		g.leave(p.Node, 0)
+		if moved.Version < g.m.Version || moved.Version == g.m.Version && moved.Digest == g.router.table.Load().digest {
+			return stepRest // it does not have the replica yet, or no more: that is no reason to ask for a map
+		}
+		return stepMap
+	case errors.Is(err, base.ErrNoMap):
+		g.leave(p.Node, 0)
+		return stepRest // it comes into the cluster
+	case errors.Is(err, base.ErrClosed):
+		g.leave(p.Node, 0)
+		if !slices.Contains(g.peers, p) && g.router.done.Err() == nil {
+			return stepLed // its node has left the map, or has come back since
+		}
 		return stepMap
 	case errors.Is(err, ErrPutOff) && !base.TimeOver(err):
 		return stepRest
@@ -317,7 +380,10 @@ func (l Led) Group() uint32 { return l.g.id }
 // Leader is the peer of the node that is believed to lead, started.
 func (l Led) Leader() *peer.Peer { return l.g.leads() }
 
-// Len is how many replicas the map has.
+// Has reports whether a node has one of the replicas.
+func (l Led) Has(node string) bool { return slices.Contains(l.g.nodes, node) }
+
+// Len is how many replicas there are.
 func (l Led) Len() int { return len(l.g.nodes) }
 
 // At is replica i behind that of a node, 0 ≤ i < Len: its node, and its peer, started.

@@ -54,6 +54,16 @@ func (b *believer) is(what, key, node string) {
 	}
 }
 
+// peer is that of a node.
+func (b *believer) peer(node string) *peer.Peer {
+	b.t.Helper()
+	p, err := b.Router.Peer(node)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return p
+}
+
 // says has a node say that another leads the key's group.
 func (b *believer) says(by, key, leader string, term uint64) step {
 	b.t.Helper()
@@ -96,7 +106,7 @@ func TestWhoIsBelieved(t *testing.T) {
 		b.is("nobody was told to lead the term", key, n2)
 		steps("a higher term", b.says(n1, key, n0, 4), stepLed)
 		b.is("a higher term", key, n0)
-		for _, named := range []string{stranger, "nobody's node", n0, ""} {
+		for _, named := range []string{"nobody's node", n0, ""} {
 			b.seat(key).seat.Store(&leader{node: n0, term: 4, told: true})
 			steps("names "+named, b.says(n0, key, named, 9), stepRest)
 			b.is("names "+named, key, n1)
@@ -104,6 +114,13 @@ func TestWhoIsBelieved(t *testing.T) {
 				t.Errorf("term %d", term)
 			}
 		}
+		// A node of the map that has no replica by it may have one by now. It has none, and is left.
+		b.seat(key).seat.Store(&leader{node: n0, term: 4, told: true})
+		steps("names a stranger", b.says(n0, key, stranger, 9), stepLed)
+		b.is("names a stranger", key, stranger)
+		b.table.Load().heed(t.Context(), b.peer(stranger), []byte(key), &session.Moved{Version: 1})
+		b.is("the stranger has none", key, n0)
+		b.seat(key).seat.Store(&leader{node: n1, term: 9})
 		// What is said of another group is of no use.
 		p, _ := b.Router.Peer(n1)
 		steps("another group", b.table.Load().heed(t.Context(), p, []byte(key), &session.NotLeader{Group: 77, Term: 99, Leader: n2}), stepRest)
@@ -138,8 +155,11 @@ func TestWhatIsHeeded(t *testing.T) {
 			{base.Because(base.ErrOverloaded, base.ErrTimeout), t.Context(), stepRest, false},
 			{base.ErrOutcomeUnknown, t.Context(), stepRest, false},
 			{&base.Error{Err: context.DeadlineExceeded}, t.Context(), stepRest, false},
-			{&session.Moved{Owner: "n9"}, t.Context(), stepMap, false},
-			{base.ErrNoMap, t.Context(), stepMap, false},
+			{&session.Moved{Owner: "n9", Version: 2}, t.Context(), stepMap, false},
+			{&session.Moved{Owner: "n9", Version: 1, Digest: b.Replicas.Map.Digest() + 1}, t.Context(), stepMap, false},
+			{&session.Moved{Owner: "n9", Version: 1, Digest: b.Replicas.Map.Digest()}, t.Context(), stepRest, false}, // it is about to
+			{&session.Moved{Owner: "n9"}, t.Context(), stepRest, false},                                              // of an older map
+			{base.ErrNoMap, t.Context(), stepRest, false},
 			{base.ErrClosed, t.Context(), stepMap, false},
 			{ErrPutOff, t.Context(), stepRest, true},
 			{base.ErrOverloaded, t.Context(), stepOver, true},

@@ -13,7 +13,8 @@ import (
 // What a router believes, and of which node.
 //
 //	map    the higher version wins, an older one is not looked at. Another map
-//	       of the same version, or one of another cluster: the server that has it
+//	       of the same version, one of another cluster, or a later one that changes what
+//	       stays for ever (cluster.CheckChange): the server that has it
 //	       is not of this cluster, and its session ends.
 //	view   a member's record is the one of the teller that should know best: the
 //	       member itself, else the newest teller's. An older view of a teller
@@ -74,6 +75,11 @@ func (r *Router) learnMapLocked(node string, m *cluster.Map) error {
 		}
 		if len(m.Owner) != len(t.m.Owner) {
 			return fmt.Errorf("%w: node %q has a map of %d shards, this cluster has %d", base.ErrOtherCluster, node, len(m.Owner), len(t.m.Owner))
+		}
+		if t.m.Replication != nil {
+			if err := cluster.CheckChange(t.m, m); err != nil {
+				return fmt.Errorf("%w: node %q: %w", base.ErrOtherCluster, node, err)
+			}
 		}
 		r.installLocked(m)
 	}

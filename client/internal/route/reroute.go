@@ -117,6 +117,9 @@ func (r *Router) Again(ctx context.Context, way *Reroute, p *peer.Peer, key []by
 
 // again is Router.Again for a call of which is known what becomes of it.
 func (r *Reroute) again(ctx context.Context, f *Router, next step, err error) context.Context {
+	if f.done.Err() != nil {
+		return nil
+	}
 	switch next {
 	case stepOver:
 		return nil
@@ -145,6 +148,9 @@ func (r *Reroute) again(ctx context.Context, f *Router, next step, err error) co
 		ctx = r.bound(ctx, f.cfg.Timeout)
 	}
 	news := f.Refresh(ctx, moved.Teller())
+	if m := f.Map(); news == nil && moved != nil && m != nil && m.Version < moved.Version {
+		news = f.Refresh(ctx, moved.Teller()) // the first one was another call's, and went to a node that has an older map
+	}
 	r.away = f.mapAway()
 	if news != nil && (before.m == nil || ctx.Err() != nil) {
 		r.over = ctx.Err()

@@ -70,8 +70,9 @@ type Router struct {
 	ways       map[string][]string     // addresses of Config.Servers that have led to a node
 	leaving    map[*peer.Peer]struct{} // peers that are being closed
 	past       base.Counters           // of peers that have been
-	refreshing *refresh                // a refresh under way
-	away       error                   // of the last askMapped: mapAway
+	strangers  strangers
+	refreshing *refresh // a refresh under way
+	away       error    // of the last askMapped: mapAway
 }
 
 // A table is where keys lead. It is immutable, so a call sees one map and the
@@ -92,6 +93,7 @@ func newRouter(cfg *base.Config, w world.World) *Router {
 		members: make(map[string]*memberSeen), tellers: make(map[string]teller), ways: make(map[string][]string),
 		leaving: make(map[*peer.Peer]struct{}),
 	}
+	f.strangers.born = time.Now()
 	crand.Read(f.client[:])
 	f.table.Store(&table{peers: map[string]*peer.Peer{}})
 	f.done, f.cancel = context.WithCancel(context.Background())
@@ -248,7 +250,7 @@ func (r *Router) adopt(p *peer.Peer) {
 	t.peers = maps.Clone(old.peers)
 	t.peers[node] = p
 	if t.m != nil {
-		t.owner, t.led = owners(t.m, t.peers), groups(t.m, t.peers, t.led, r.cfg)
+		t.owner, t.led = owners(t.m, t.peers), groups(r, t.m, t.peers, t.led)
 	}
 	r.table.Store(&t)
 }
@@ -272,13 +274,15 @@ func (r *Router) installLocked(m *cluster.Map) {
 	for id, p := range old.peers {
 		switch {
 		case t.peers[id] != nil:
-		case old.m != nil && old.m.Has(id):
+		case old.m != nil && old.m.Has(id) || r.strangers.made[id]:
 			r.retireLocked(p)
+			delete(r.ways, id) // if the node is there still, gossip knows where
 		default:
 			t.peers[id] = p // asked for by name: not ours to close
 		}
 	}
-	t.owner, t.led = owners(m, t.peers), groups(m, t.peers, old.led, r.cfg)
+	r.strangers.known()
+	t.owner, t.led = owners(m, t.peers), groups(r, m, t.peers, old.led)
 	r.table.Store(t)
 	r.log.Info("shard map", "cluster", m.Name, "version", m.Version, "nodes", len(m.Nodes), "shards", len(m.Owner))
 }
@@ -363,7 +367,7 @@ func (r *Router) keep() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.done, r.cfg.Timeout)
-		if err := r.Refresh(ctx, nil); err != nil && r.done.Err() == nil {
+		if err := r.Refresh(ctx, r.strangers.at.Swap(nil)); err != nil && r.done.Err() == nil {
 			r.log.Info("no news of the cluster", "err", err)
 		}
 		cancel()
