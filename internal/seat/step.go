@@ -31,24 +31,26 @@ func (l Limits) withDefaults() Limits {
 // Reports are what the nodes that answer have said last, by node. A node that does not answer is not in it.
 type Reports map[string]Report
 
-// A Report is what a node says of its replicas.
+// A Report is what a node says of its replicas, as JSON. Fields are only ever added.
 type Report struct {
-	Map    uint64 // version of the map that it has in force
-	Groups []GroupReport
+	Map    uint64        `json:"map"` // version of the map that it has in force
+	Groups []GroupReport `json:"groups"`
 }
 
 // A GroupReport is what a node says of its replica of a group.
 type GroupReport struct {
-	Group   uint32
-	Replica uint64
-	Leads   bool
-	Term    uint64
-	Config  uint64 // index of the configuration that it has published
-	Voters  []uint64
-	Learns  []uint64 // learners
-	Last    uint64
-	Away    []uint64 // of a leader: voters that it has not heard of lately
-	Match   map[uint64]uint64
+	Group   uint32            `json:"group"`
+	Replica uint64            `json:"replica"`
+	Leads   bool              `json:"leads"`
+	Term    uint64            `json:"term"`
+	Config  uint64            `json:"config"` // index of the configuration that it has published
+	Voters  []uint64          `json:"voters"`
+	Learns  []uint64          `json:"learns,omitempty"` // learners
+	Last    uint64            `json:"last"`             // index of its newest entry
+	Away    []uint64          `json:"away,omitempty"`   // of a leader: voters that it has not heard of lately
+	Match   map[uint64]uint64 `json:"match,omitempty"`  // of a leader: up to which index the others have its entries
+	Step    string            `json:"step,omitempty"`   // of a leader: what it does to bring the group to what the map wants
+	Why     string            `json:"why,omitempty"`    // and what it waits for
 }
 
 // of returns what a replica of a group has said of itself; nil: nothing.
@@ -63,8 +65,8 @@ func (r Reports) of(group uint32, replica uint64) *GroupReport {
 	return nil
 }
 
-// leader returns what the leader of a group says; nil: none was heard. Of several the one of the highest term leads.
-func (r Reports) leader(group uint32) (l *GroupReport) {
+// Leader returns what the leader of a group says; nil: none was heard. Of several the one of the highest term leads.
+func (r Reports) Leader(group uint32) (l *GroupReport) {
 	for _, n := range r {
 		for i := range n.Groups {
 			if g := &n.Groups[i]; g.Group == group && g.Leads && (l == nil || g.Term > l.Term) {
@@ -78,7 +80,7 @@ func (r Reports) leader(group uint32) (l *GroupReport) {
 // settled says whether a group is rid of a replica, so that it may be given up (R24): its leader has published a configuration without it, and with the leader a majority of
 // that configuration's voters has, so nobody needs the vote of the one that is gone to learn that it is.
 func (r Reports) settled(group uint32, gone uint64) bool {
-	l := r.leader(group)
+	l := r.Leader(group)
 	if l == nil || slices.Contains(l.Voters, gone) || slices.Contains(l.Learns, gone) {
 		return false
 	}
@@ -146,7 +148,7 @@ func (w *walk) task(t *meta.Task) {
 // arrive ends a move of which nothing is left to do.
 func (w *walk) arrive(t *meta.Task, m *meta.Move) {
 	g := w.d.Group(m.Group)
-	lead := w.r.leader(m.Group)
+	lead := w.r.Leader(m.Group)
 	if lead == nil {
 		return
 	}
@@ -264,7 +266,7 @@ func Holds(s *meta.State, d *cluster.Draft, r Reports, l Limits, m *meta.Move) s
 	if g == nil {
 		return "the map has no such group"
 	}
-	lead := r.leader(m.Group)
+	lead := r.Leader(m.Group)
 	if lead == nil {
 		return fmt.Sprintf("group %d has no leader", m.Group)
 	}
