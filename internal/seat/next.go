@@ -1,6 +1,7 @@
 package seat
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 
@@ -49,6 +50,9 @@ func Next(g *cluster.DraftGroup, st *consensus.Status, steady func(consensus.Rep
 		return Doing{}
 	}
 	c := &st.Config
+	if !c.Voter(st.ID) { // it was elected by an older configuration
+		return Doing{Why: "replica " + text(st.ID) + " has no vote any more, and another one is to lead"}
+	}
 	for _, list := range [2][]consensus.Member{c.Voters, c.Learners} {
 		for _, m := range list {
 			if uint64(m.ID) > g.Top {
@@ -175,6 +179,6 @@ func with(c *consensus.Config, m consensus.Member, votes bool) consensus.Config 
 		list = &n.Voters
 	}
 	*list = append(*list, m)
-	slices.SortFunc(*list, func(a, b consensus.Member) int { return int(int64(a.ID) - int64(b.ID)) })
+	slices.SortFunc(*list, func(a, b consensus.Member) int { return cmp.Compare(a.ID, b.ID) })
 	return n
 }

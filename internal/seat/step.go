@@ -53,16 +53,16 @@ type GroupReport struct {
 	Why     string            `json:"why,omitempty"`    // and what it waits for
 }
 
-// of returns what a replica of a group has said of itself; nil: nothing.
-func (r Reports) of(group uint32, replica uint64) *GroupReport {
+// of returns what a replica of a group has said of itself, and the version of the map that its node had in force; nil: nothing.
+func (r Reports) of(group uint32, replica uint64) (*GroupReport, uint64) {
 	for _, n := range r {
 		for i := range n.Groups {
 			if g := &n.Groups[i]; g.Group == group && g.Replica == replica {
-				return g
+				return g, n.Map
 			}
 		}
 	}
-	return nil
+	return nil, 0
 }
 
 // Leader returns what the leader of a group says; nil: none was heard. Of several the one of the highest term leads.
@@ -77,20 +77,34 @@ func (r Reports) Leader(group uint32) (l *GroupReport) {
 	return l
 }
 
-// settled says whether a group is rid of a replica, so that it may be given up (R24): its leader has published a configuration without it, and with the leader a majority of
-// that configuration's voters has, so nobody needs the vote of the one that is gone to learn that it is.
-func (r Reports) settled(group uint32, gone uint64) bool {
+// settled says whether a group is rid of a replica that leaves by the map of a version, so that it may be given up (R24): its leader, and with it a majority of the voters
+// of its configuration,
+//
+//	have published that configuration, or a later one, without the replica   so nobody needs the vote of the one that is gone to learn that it is
+//	have that map in force, or a later one                                   else the leader, which goes by an older one, might give it a vote yet
+//	are in the leader's term                                                 so nobody leads in a later one who was elected before that map was made
+//
+// The last two hold for reports of any age, also if what another leader says has not come: see Next for what such a one goes by.
+func (r Reports) settled(group uint32, gone, version uint64) bool {
 	l := r.Leader(group)
-	if l == nil || slices.Contains(l.Voters, gone) || slices.Contains(l.Learns, gone) {
+	if l == nil || !lacks(l, gone) {
+		return false
+	}
+	if _, at := r.of(group, l.Replica); at < version {
 		return false
 	}
 	have := 0
 	for _, v := range l.Voters {
-		if o := r.of(group, v); o != nil && o.Config >= l.Config {
+		if o, at := r.of(group, v); o != nil && o.Config >= l.Config && o.Term == l.Term && at >= version && lacks(o, gone) {
 			have++
 		}
 	}
 	return have > len(l.Voters)/2
+}
+
+// lacks says whether a configuration that was reported has not a replica.
+func lacks(g *GroupReport, id uint64) bool {
+	return !slices.Contains(g.Voters, id) && !slices.Contains(g.Learns, id)
 }
 
 // Step works out what is to be done next, given what nodes have reported; nil: nothing, until they report something else. It is called by the seat alone.
@@ -166,7 +180,7 @@ func (w *walk) arrive(t *meta.Task, m *meta.Move) {
 		w.changed, w.mapped = true, true
 		return
 	}
-	if stays != 0 && !slices.Contains(lead.Voters, stays) || gone != 0 && !w.r.settled(m.Group, gone) {
+	if stays != 0 && !slices.Contains(lead.Voters, stays) || gone != 0 && !w.r.settled(m.Group, gone, w.s.Map.Version) {
 		return
 	}
 	if gone != 0 {
