@@ -192,12 +192,14 @@ func (w *world) lead(r *raft, l *member) {
 	if do.Act == Nothing || do.Act != Transfer && l.changing() {
 		return
 	}
-	if do.Act == Promote || do.Act == Demote {
-		for _, v := range l.config.Voters {
-			if p := g.Replica(uint64(v.ID)); v.ID != l.id && p != nil && !p.Leaves && !l.heard[v.ID] {
-				w.fault("group %d: %v %d, and replica %d is away", r.id, do.Act, do.Replica, v.ID)
-			}
-		}
+	// What it takes away or adds must leave as many voters to spare, as far as it knows, unless all that stay are there.
+	away := false
+	for _, v := range l.config.Voters {
+		p := g.Replica(uint64(v.ID))
+		away = away || v.ID != l.id && p != nil && !p.Leaves && !l.heard[v.ID]
+	}
+	if away && (do.Act == Promote || do.Act == Demote && l.spare(&do.Config) < l.spare(&l.config)) {
+		w.fault("group %d: %v %d, and a replica that stays is away", r.id, do.Act, do.Replica)
 	}
 	w.note("group %d: %d at %s (map %d): %v %d", r.id, l.id, l.node, h.m.Version, do.Act, do.Replica)
 	r.obey(l, do)
@@ -455,13 +457,14 @@ func (w *world) converge() {
 		if l == nil {
 			w.fault("nobody leads group %d", r.id)
 		}
-		if len(l.config.Voters) != len(g.Replicas) || len(l.config.Learners) > 0 {
-			w.fault("group %d is not what the map says", r.id)
-		}
 		for _, p := range g.Replicas {
-			if !l.config.Voter(consensus.ReplicaID(p.ID)) || p.Leaves {
+			// One that is lost may have lost its vote, too, when a shrinking was canceled.
+			if id := consensus.ReplicaID(p.ID); p.Leaves || !l.config.Voter(id) && !(l.config.Learner(id) && p.Node == w.victim) {
 				w.fault("replica %d of group %d is not what the map says", p.ID, r.id)
 			}
+		}
+		if len(l.config.Voters)+len(l.config.Learners) != len(g.Replicas) {
+			w.fault("group %d is not what the map says", r.id)
 		}
 		for _, m := range r.sorted() {
 			if g.Replica(uint64(m.id)) == nil && w.hosts[m.node].alive {
@@ -490,6 +493,64 @@ func TestModel(t *testing.T) {
 			w.note("all are well")
 			w.agree(Pause(w.s, false), nil, w.s)
 			w.converge()
+		}
+	}
+}
+
+// TestModelOfALoss: a node dies for good, whatever is under way. What is under way can be canceled then, without it, and the node be removed or replaced.
+func TestModelOfALoss(t *testing.T) {
+	runs := 400
+	if testing.Short() {
+		runs = 60
+	}
+	for i := range runs {
+		w := newWorld(t, uint64(i), true)
+		for range 600 + w.rand.IntN(1200) {
+			w.steps++
+			w.chaos()
+		}
+		for _, h := range w.hosts {
+			h.alive = true
+		}
+		// What was under way goes on for a while, with all that there are, and then the one dies at any moment of it.
+		w.agree(Pause(w.s, false), nil, w.s)
+		for range w.rand.IntN(4) {
+			w.calm()
+		}
+		for range w.rand.IntN(100) {
+			w.steps++
+			w.chaos()
+		}
+		for n, h := range w.hosts {
+			h.alive = n != w.victim
+		}
+		w.note("%s is lost", w.victim)
+		for range 5 {
+			w.calm()
+		}
+		for id := range w.s.NextTask() {
+			if next, err := Cancel(w.s, id, w.now); err == nil {
+				w.note("cancel")
+				w.agree(next, nil, w.s)
+			}
+		}
+		w.agree(Pause(w.s, false), nil, w.s)
+		w.converge()
+		if !w.s.Map.Has(w.victim) {
+			continue
+		}
+		next, _, err := Plan(w.s, Request{Kind: meta.Remove, Nodes: []Node{{ID: w.victim}}}, w.now)
+		if errors.Is(err, ErrRequest) || i%2 == 0 { // too few nodes would be left, or as well
+			w.names = append(w.names, "spare")
+			w.hosts["spare"] = &host{alive: true}
+			next, _, err = Plan(w.s, Request{Kind: meta.Replace, Old: w.victim, Nodes: []Node{w.node("spare")}}, w.now)
+		}
+		if err != nil {
+			w.fault("%v", err)
+		}
+		w.agree(next, nil, w.s)
+		if w.converge(); w.s.Map.Has(w.victim) {
+			w.fault("node %s is in the cluster still", w.victim)
 		}
 	}
 }

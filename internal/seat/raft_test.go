@@ -247,6 +247,17 @@ func (m *member) status(group uint32) *consensus.Status {
 	return st
 }
 
+// spare is how many more voters of a configuration a leader hears than it needs.
+func (m *member) spare(c *consensus.Config) int {
+	there := -c.Majority()
+	for _, v := range c.Voters {
+		if v.ID == m.id || m.heard[v.ID] {
+			there++
+		}
+	}
+	return there
+}
+
 // obey does what Next says.
 func (r *raft) obey(l *member, do Doing) {
 	switch do.Act {
@@ -258,8 +269,7 @@ func (r *raft) obey(l *member, do Doing) {
 			return
 		}
 		r.send(l, do.Replica, true)
-		if l.leads && to.term == l.term {
-			r.elect(to, true)
+		if l.leads && to.term == l.term && r.elect(to, true) {
 			r.send(to, l.id, true)
 		}
 		return
@@ -271,14 +281,8 @@ func (r *raft) obey(l *member, do Doing) {
 	if d := differ(&l.config, &c); d != 1 || !c.Voter(l.id) {
 		r.fault("group %d: %v %d of leader %d changes %d members:\n%+v\n%+v", r.id, do.Act, do.Replica, l.id, d, l.config, c)
 	}
-	there := 1
-	for _, v := range c.Voters {
-		if v.ID != l.id && l.heard[v.ID] {
-			there++
-		}
-	}
-	if (do.Act == Promote || do.Act == Demote) && there < c.Majority() {
-		r.fault("group %d: %v %d leaves %d voters of %d that the leader hears", r.id, do.Act, do.Replica, there, len(c.Voters))
+	if (do.Act == Promote || do.Act == Demote) && l.spare(&c) < min(0, l.spare(&l.config)) {
+		r.fault("group %d: %v %d leaves no majority that the leader hears", r.id, do.Act, do.Replica)
 	}
 	l.log = append(slices.Clip(l.log), entry{l.term, &c})
 }
