@@ -1,6 +1,7 @@
 package seat
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 
@@ -40,8 +41,10 @@ type Doing struct {
 //	a learner that leaves                              is out
 //
 // in that order, so that the group never has fewer voters than before while a replica goes from one node to another. Steady says whether a learner lacks so little, and has
-// for so long, that it can vote. A step that takes a vote away, or makes a majority larger, waits while a voter that stays is away: with it another one
-// would be needed.
+// for so long, that it can vote.
+//
+// While a voter that stays is away no other one begins to vote, and of an odd number of voters none that is there stops: the group would need one more of those that are left
+// than it did. Of an even number one can always stop, because the majority becomes smaller by one, too.
 //
 // g is the group as the map has it. st is of this replica; if it does not lead, there is nothing to do.
 func Next(g *cluster.DraftGroup, st *consensus.Status, steady func(consensus.ReplicaID) bool) Doing {
@@ -49,6 +52,9 @@ func Next(g *cluster.DraftGroup, st *consensus.Status, steady func(consensus.Rep
 		return Doing{}
 	}
 	c := &st.Config
+	if !c.Voter(st.ID) { // it was elected by an older configuration
+		return Doing{Why: "replica " + text(st.ID) + " has no vote any more, and another one is to lead"}
+	}
 	for _, list := range [2][]consensus.Member{c.Voters, c.Learners} {
 		for _, m := range list {
 			if uint64(m.ID) > g.Top {
@@ -96,13 +102,13 @@ func Next(g *cluster.DraftGroup, st *consensus.Status, steady func(consensus.Rep
 	for _, m := range c.Voters {
 		switch away := absent(st, stays); {
 		case stays(m.ID):
-		case away != 0:
+		case away != 0 && len(c.Voters)%2 == 1 && heard(st, m.ID):
 			return Doing{Why: "replica " + text(away) + " at " + c.Node(away) + " is away"}
 		case m.ID != st.ID:
 			return Doing{Act: Demote, Replica: m.ID, Config: with(c, m, false)}
 		} // the others first, and then this one
 	}
-	if !stays(st.ID) && c.Voter(st.ID) {
+	if !stays(st.ID) {
 		if to := heir(g, st); to != 0 {
 			return Doing{Act: Transfer, Replica: to}
 		}
@@ -122,10 +128,15 @@ func hasConfig(st *consensus.Status) bool {
 	return have >= st.Config.Majority()
 }
 
+// heard says whether a replica was heard of lately, or is this one.
+func heard(st *consensus.Status, id consensus.ReplicaID) bool {
+	return id == st.ID || slices.ContainsFunc(st.Peers, func(p consensus.Peer) bool { return p.ID == id && p.Active })
+}
+
 // absent is a voter that stays and was not heard of lately; 0: there is none.
 func absent(st *consensus.Status, stays func(consensus.ReplicaID) bool) consensus.ReplicaID {
 	for _, v := range st.Config.Voters {
-		if v.ID != st.ID && stays(v.ID) && !slices.ContainsFunc(st.Peers, func(p consensus.Peer) bool { return p.ID == v.ID && p.Active }) {
+		if stays(v.ID) && !heard(st, v.ID) {
 			return v.ID
 		}
 	}
@@ -135,7 +146,7 @@ func absent(st *consensus.Status, stays func(consensus.ReplicaID) bool) consensu
 // Away are the voters that a leader has not heard of lately, as reports have them.
 func Away(st *consensus.Status) (list []uint64) {
 	for _, v := range st.Config.Voters {
-		if st.Leads && v.ID != st.ID && !slices.ContainsFunc(st.Peers, func(p consensus.Peer) bool { return p.ID == v.ID && p.Active }) {
+		if st.Leads && !heard(st, v.ID) {
 			list = append(list, uint64(v.ID))
 		}
 	}
@@ -175,6 +186,6 @@ func with(c *consensus.Config, m consensus.Member, votes bool) consensus.Config 
 		list = &n.Voters
 	}
 	*list = append(*list, m)
-	slices.SortFunc(*list, func(a, b consensus.Member) int { return int(int64(a.ID) - int64(b.ID)) })
+	slices.SortFunc(*list, func(a, b consensus.Member) int { return cmp.Compare(a.ID, b.ID) })
 	return n
 }

@@ -53,16 +53,16 @@ type GroupReport struct {
 	Why     string            `json:"why,omitempty"`    // and what it waits for
 }
 
-// of returns what a replica of a group has said of itself; nil: nothing.
-func (r Reports) of(group uint32, replica uint64) *GroupReport {
+// of returns what a replica of a group has said of itself, and the version of the map that its node had in force; nil: nothing.
+func (r Reports) of(group uint32, replica uint64) (*GroupReport, uint64) {
 	for _, n := range r {
 		for i := range n.Groups {
 			if g := &n.Groups[i]; g.Group == group && g.Replica == replica {
-				return g
+				return g, n.Map
 			}
 		}
 	}
-	return nil
+	return nil, 0
 }
 
 // Leader returns what the leader of a group says; nil: none was heard. Of several the one of the highest term leads.
@@ -77,16 +77,28 @@ func (r Reports) Leader(group uint32) (l *GroupReport) {
 	return l
 }
 
-// settled says whether a group is rid of a replica, so that it may be given up (R24): its leader has published a configuration without it, and with the leader a majority of
-// that configuration's voters has, so nobody needs the vote of the one that is gone to learn that it is.
-func (r Reports) settled(group uint32, gone uint64) bool {
+// settled says whether a group is as it is to be by the map of a version, so that nothing changes it any more: it is rid of one replica, which may be given up (R24), and another one
+// votes (0 each: none). Its leader, and with it a majority of the voters of its configuration,
+//
+//	have published that configuration, or a later one   so nobody needs the vote of the one that is gone to learn that it is
+//	have that map in force, or a later one              else the leader, which goes by an older one, might give a vote or take one yet
+//	are in the leader's term                            so nobody leads in a later one who was elected before that map was made
+//
+// The last two make it hold for reports of any age, and if what a later leader says has not come: see Next for what such a one goes by.
+func (r Reports) settled(group uint32, gone, stays, version uint64) bool {
+	is := func(g *GroupReport) bool {
+		return !slices.Contains(g.Voters, gone) && !slices.Contains(g.Learns, gone) && (stays == 0 || slices.Contains(g.Voters, stays))
+	}
 	l := r.Leader(group)
-	if l == nil || slices.Contains(l.Voters, gone) || slices.Contains(l.Learns, gone) {
+	if l == nil || !is(l) {
+		return false
+	}
+	if _, at := r.of(group, l.Replica); at < version {
 		return false
 	}
 	have := 0
 	for _, v := range l.Voters {
-		if o := r.of(group, v); o != nil && o.Config >= l.Config {
+		if o, at := r.of(group, v); o != nil && o.Config >= l.Config && o.Term == l.Term && at >= version && is(o) {
 			have++
 		}
 	}
@@ -152,21 +164,25 @@ func (w *walk) arrive(t *meta.Task, m *meta.Move) {
 	if lead == nil {
 		return
 	}
+	if back := undo(m, lead); t.State == meta.Canceling && back != (m.State == meta.Undoes) {
+		if m.ToID != 0 {
+			g.Replica(m.ToID).Leaves = back
+		}
+		if m.FromID != 0 {
+			g.Replica(m.FromID).Leaves = !back
+		}
+		m.State = meta.Moves
+		if back {
+			m.State = meta.Undoes
+		}
+		w.changed, w.mapped = true, true
+		return
+	}
 	gone, stays := m.FromID, m.ToID
 	if m.State == meta.Undoes {
 		gone, stays = stays, gone
 	}
-	if t.State == meta.Canceling && m.State == meta.Moves && m.ToID != 0 && !slices.Contains(lead.Voters, m.ToID) {
-		// It has no vote yet, so the group goes back to what it was.
-		g.Replica(m.ToID).Leaves = true
-		if m.FromID != 0 {
-			g.Replica(m.FromID).Leaves = false
-		}
-		m.State = meta.Undoes
-		w.changed, w.mapped = true, true
-		return
-	}
-	if stays != 0 && !slices.Contains(lead.Voters, stays) || gone != 0 && !w.r.settled(m.Group, gone) {
+	if !w.r.settled(m.Group, gone, stays, w.s.Map.Version) {
 		return
 	}
 	if gone != 0 {
@@ -176,6 +192,20 @@ func (w *walk) arrive(t *meta.Task, m *meta.Move) {
 	m.Ended = w.now
 	m.State = map[meta.MoveState]meta.MoveState{meta.Moves: meta.Arrived, meta.Undoes: meta.Undone}[m.State]
 	w.changed = true
+}
+
+// undo says which way a move of a task that was canceled ends, by what the group's leader says: true: the group is to be again as it was. What has a vote already can stay
+// without anybody else, so the way is the one that needs no replica that is not there: a node that has died in the middle must not keep the task from its end. It may change
+// while the move runs, because each step of a leader holds for both ways: one of the two replicas votes at any time.
+func undo(m *meta.Move, lead *GroupReport) bool {
+	from, to := slices.Contains(lead.Voters, m.FromID), slices.Contains(lead.Voters, m.ToID)
+	switch {
+	case m.FromID == 0:
+		return !to
+	case m.ToID == 0:
+		return from
+	}
+	return !to || from && !slices.Contains(lead.Away, m.FromID)
 }
 
 // begin puts a move into the map.
