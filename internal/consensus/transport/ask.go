@@ -31,8 +31,8 @@ var (
 	ErrSelf = errors.New("transport: a node asks others, not itself")
 	// ErrQuestion: the question has more than MaxAsk bytes; nothing was asked.
 	ErrQuestion = errors.New("transport: the question is too large")
-	// ErrOlder: the node does not know questions, and was not asked. It rejects their way without a reason, which a node of this version
-	// never does. An older one does so, too, if it could not be reached by other lanes either: it sets up as many ways as it may, say.
+	// ErrOlder: the node does not know questions, and was not asked. It rejects their way without a reason, which a node of this version never
+	// does; a fabric does so in its place if more requests wait than its listener keeps, and is taken for it.
 	ErrOlder = errors.New("transport: the node is of an older version, which answers no questions: update it")
 	// ErrNoAnswers: the node knows questions, and answers none (Config.Answer is nil).
 	ErrNoAnswers = errors.New("transport: the node answers no questions")
@@ -298,8 +298,8 @@ func (w *asking) settle(p *pending, answer []byte, err error) {
 		w.used = time.Now()
 	}
 	p.answer, p.err = answer, err
-	close(p.done)
 	<-w.a.places
+	close(p.done)
 }
 
 // serve takes answers until the way ends.
