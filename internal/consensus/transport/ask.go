@@ -82,6 +82,9 @@ func (t *Transport) Ask(ctx context.Context, node string, question []byte) (answ
 	if len(question) > MaxAsk {
 		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrQuestion, len(question), MaxAsk)
 	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	a, err := t.asker(node)
 	if err != nil {
 		return nil, err
@@ -128,6 +131,7 @@ type dialing struct {
 	err  error
 }
 
+// ask asks when there is a place, and waits for the answer. The question is the asker's from then on.
 func (a *asker) ask(ctx context.Context, question []byte) ([]byte, error) {
 	select {
 	case a.places <- struct{}{}:
@@ -313,6 +317,7 @@ func (w *asking) serve() error {
 	for _, p := range w.asked {
 		w.settle(p, nil, &LostError{w.node, err})
 	}
+	w.queue, w.part = nil, gathered{} // the asker keeps the way until it opens another one
 	return err
 }
 
