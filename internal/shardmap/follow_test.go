@@ -14,6 +14,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/shardmap/format"
+	"github.com/rdmakv/rdmakv/internal/wholefile"
 )
 
 // replicasOf makes the first map of a cluster with one replica of each of two groups, at the nodes a, b and c.
@@ -238,7 +239,7 @@ func TestLeftOnDisk(t *testing.T) {
 		{format.Committed, mapOf(t, 1, "red", 8, "b"), ErrNotIn},
 	} {
 		fs := newDisk(t)
-		if err := replaceFile(fs, dir, format.MapFile, format.AppendMap(nil, tc.state, tc.m)); err != nil {
+		if err := wholefile.Replace(fs, dir, format.MapFile, format.AppendMap(nil, tc.state, tc.m)); err != nil {
 			t.Fatal(err)
 		}
 		b, err := Open(Options{FS: fs, Dir: dir, Node: "a", Name: "red", Shards: 8})

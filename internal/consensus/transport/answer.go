@@ -122,22 +122,32 @@ func (w *answering) hear(m message) error {
 	return nil
 }
 
-// answer answers a question, and returns when the answer has left, or the way has ended.
+// answer answers a question, and returns when the answer has left, or the way has ended. The question is counted out as its answer leaves, within
+// mu: if that were later, a node that has the answer and asks another question would hear that it has MaxAsking under way.
 func (w *answering) answer(id uint32, question []byte) {
-	defer w.t.answered(w.node)
 	body, err := w.t.c.Answer(w.ctx, w.node, question)
 	if err == nil && len(body) > MaxAsk {
 		err = fmt.Errorf("the answer has %d bytes, at most %d are possible", len(body), MaxAsk)
 	}
 	left := make(chan struct{})
-	w.reply(id, body, err, func() { close(left) })
+	w.reply(id, body, err, func() {
+		w.t.answered(w.node)
+		close(left)
+	})
 	limit := time.NewTimer(patience)
 	defer limit.Stop()
 	select {
 	case <-left:
+		return
 	case <-w.ctx.Done():
+		_ = w.ended(w.ctx.Err())
 	case <-limit.C:
 		_ = w.ended(fmt.Errorf("%w: it has not taken an answer within %v", errProtocol, patience))
+	}
+	select { // the way has ended: nothing leaves any more, but this may have
+	case <-left:
+	default:
+		w.t.answered(w.node)
 	}
 }
 

@@ -31,8 +31,8 @@ var (
 	ErrSelf = errors.New("transport: a node asks others, not itself")
 	// ErrQuestion: the question has more than MaxAsk bytes; nothing was asked.
 	ErrQuestion = errors.New("transport: the question is too large")
-	// ErrOlder: the node does not know questions, and was not asked. It rejects their way without a reason, which a node of this version
-	// never does. An older one does so, too, if it could not be reached by other lanes either: it sets up as many ways as it may, say.
+	// ErrOlder: the node does not know questions, and was not asked. It rejects their way without a reason, which a node of this version never
+	// does; a fabric does so in its place if more requests wait than its listener keeps, and is taken for it.
 	ErrOlder = errors.New("transport: the node is of an older version, which answers no questions: update it")
 	// ErrNoAnswers: the node knows questions, and answers none (Config.Answer is nil).
 	ErrNoAnswers = errors.New("transport: the node answers no questions")
@@ -82,6 +82,9 @@ func (t *Transport) Ask(ctx context.Context, node string, question []byte) (answ
 	if len(question) > MaxAsk {
 		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrQuestion, len(question), MaxAsk)
 	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
 	a, err := t.asker(node)
 	if err != nil {
 		return nil, err
@@ -128,6 +131,7 @@ type dialing struct {
 	err  error
 }
 
+// ask asks when there is a place, and waits for the answer. The question is the asker's from then on.
 func (a *asker) ask(ctx context.Context, question []byte) ([]byte, error) {
 	select {
 	case a.places <- struct{}{}:
@@ -298,8 +302,8 @@ func (w *asking) settle(p *pending, answer []byte, err error) {
 		w.used = time.Now()
 	}
 	p.answer, p.err = answer, err
-	close(p.done)
 	<-w.a.places
+	close(p.done)
 }
 
 // serve takes answers until the way ends.
@@ -313,6 +317,7 @@ func (w *asking) serve() error {
 	for _, p := range w.asked {
 		w.settle(p, nil, &LostError{w.node, err})
 	}
+	w.queue, w.part = nil, gathered{} // the asker keeps the way until it opens another one
 	return err
 }
 

@@ -354,7 +354,9 @@ func TestAskTwoSides(t *testing.T) {
 	var a, b *site
 	a = l.open(t, "a", func(c *Config) { c.Answer = echo })
 	b = l.open(t, "b", func(c *Config) {
-		c.Answer = func(ctx context.Context, node string, question []byte) ([]byte, error) { return b.Ask(ctx, node, question) }
+		c.Answer = func(ctx context.Context, node string, question []byte) ([]byte, error) {
+			return b.Ask(ctx, node, question)
+		}
 	})
 	t.Cleanup(func() { a.end(t); b.end(t) })
 	var all sync.WaitGroup

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,10 +31,17 @@ func FuzzWay(f *testing.F) {
 	}
 	var mu sync.Mutex
 	var in []asked
+	var wrong atomic.Pointer[string] // who was answered and may not ask
 	l := &lan{sites: map[string]*site{}}
 	evil := l.open(f, "evil", nil)
 	b := l.open(f, "b", func(c *Config) {
 		c.Knows = func(node string) bool { return node == "a" || node == "c" }
+		c.Answer = func(_ context.Context, node string, question []byte) ([]byte, error) {
+			if node != "a" && node != "c" || len(question) > MaxAsk {
+				wrong.Store(&node)
+			}
+			return question, nil
+		}
 		c.Admit = func(node string, _ [16]byte, openings []wire.Opening) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -51,6 +59,10 @@ func FuzzWay(f *testing.F) {
 	}
 	f.Add(byte(0), byte(1), "b", "b", one, []byte{kindData, 1, 0, 9})
 	f.Add(byte(1), byte(1), "stranger", "b", one, []byte{kindData, 1, 0, 9})
+	f.Add(byte(3), byte(1), "a", "b", one, []byte{kindCredit, 0, 1, 0, kindQuestion, 0, 1, 200, kindQuestion, 1, 1, 9, kindQuestion, 1, 2, 0})
+	f.Add(byte(3), byte(1), "a", "b", one, []byte{kindQuestion, 1, 1, 9, kindQuestion, 1, 1, 9})
+	f.Add(byte(3), byte(1), "a", "b", one, []byte{kindQuestion, 1, 1, 9, kindAnswer, 1, 1, 9, kindFailure, 1, 1, 9})
+	f.Add(byte(3), byte(1), "stranger", "b", one, []byte{kindQuestion, 1, 1, 9})
 	f.Add(byte(2), byte(1), "a", "c", one, []byte{kindOffer, 1, 3, 9})
 	f.Add(byte(2), byte(2), "a", "b", one, []byte{})
 	f.Add(byte(1), byte(1), "a", "b", []byte{255, 255, 255, 255, 255, 255, 255, 255, 1, 0, 0, 0, 0, 0, 0, 0}, []byte{kindCredit, 0, 3, 0})
@@ -60,7 +72,7 @@ func FuzzWay(f *testing.F) {
 		if len(from) > 300 || len(to) > 300 {
 			return // they fit no SEND
 		}
-		c := wire.NodeConnect{Lane: wire.LaneUrgent + wire.Lane(lane%3)}
+		c := wire.NodeConnect{Lane: wire.LaneUrgent + wire.Lane(lane%4)}
 		nonce++
 		binary.LittleEndian.PutUint64(c.Nonce[:], nonce)
 		connect := wire.AppendNodeConnect(nil, []byte("secret"), c)
@@ -103,6 +115,9 @@ func FuzzWay(f *testing.F) {
 			}
 			mu.Unlock()
 		}
+		if node := wrong.Load(); node != nil {
+			t.Errorf("%q is answered", *node)
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		for _, a := range in {
@@ -117,6 +132,75 @@ func FuzzWay(f *testing.F) {
 				t.Errorf("what %q says, which is %q, is delivered", node, from)
 			}
 		}
+	})
+}
+
+// FuzzAnswers: whatever messages come to a node that has asked, each question ends once, with an answer that was said to it, a failure, or the end
+// of the way, and nothing else is kept.
+func FuzzAnswers(f *testing.F) {
+	sites := &lan{sites: map[string]*site{}}
+	evil := sites.open(f, "b", nil)
+	evil.stop()
+	<-evil.done
+	a := sites.open(f, "a", nil)
+	f.Cleanup(func() { a.end(f); evil.end(f) })
+	f.Add([]byte{kindAnswer, 1, 1, 9})
+	f.Add([]byte{kindAnswer, 0, 1, 9, kindAnswer, 1, 1, 9, kindFailure, 1, 2, 9})
+	f.Add([]byte{kindAnswer, 0, 1, 9, kindFailure, 1, 2, 9})
+	f.Add([]byte{kindCredit, 0, 1, 0, kindAnswer, 1, 2, 9, kindAnswer, 1, 1, 0})
+	f.Add([]byte{kindAnswer, 1, 1, 9, kindAnswer, 1, 1, 9})
+	f.Add([]byte{kindQuestion, 1, 1, 9})
+	f.Fuzz(func(t *testing.T, says []byte) {
+		ctx, cancel := context.WithTimeout(context.Background(), teeth.Patience(20*time.Second))
+		defer cancel()
+		spoken := make(chan struct{})
+		go func() {
+			defer close(spoken)
+			req, err := evil.ln.Accept(ctx)
+			if err != nil {
+				return
+			}
+			_, e, err := evil.welcome(evil.dev, req)
+			if err != nil {
+				return
+			}
+			defer e.close() // which ends the way, with what has no answer
+			for asked := 0; asked < 2; {
+				m, slot, err := e.hear(ctx)
+				if err != nil {
+					return
+				}
+				if m.kind == kindQuestion {
+					asked++
+				}
+				e.recv(slot)
+			}
+			for n := 0; len(says) >= 4 && n < 8; n++ {
+				if e.say(ctx, message{kind: says[0], last: says[1]&1 == 1, value: uint32(says[2] % 4), body: make([]byte, says[3])}) != nil {
+					return
+				}
+				says = says[4:]
+			}
+			for len(e.free) < e.sends && e.poll(ctx) == nil { // they have left
+			}
+		}()
+		var all sync.WaitGroup
+		for range 2 {
+			all.Go(func() {
+				_, err := a.Ask(ctx, "b", []byte("x"))
+				var failed *AskError
+				var lost *LostError
+				if ctx.Err() != nil || err != nil && !errors.As(err, &failed) && !errors.As(err, &lost) {
+					t.Errorf("a question ends with %v", err)
+				}
+			})
+		}
+		all.Wait()
+		<-spoken
+		if n := a.places("b"); n != 0 {
+			t.Errorf("%d questions are kept", n)
+		}
+		a.Forget("b")
 	})
 }
 

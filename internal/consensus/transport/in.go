@@ -92,7 +92,11 @@ func (t *Transport) welcome(dev rdma.Device, req rdma.ConnRequest) (key outKey, 
 		e, err = t.newEnd(dev, accepts[c.Lane], 0)
 	}
 	if err != nil {
-		req.Reject(wire.AppendNodeReject(nil, wire.NodeRefused))
+		why := wire.NodeRefused
+		if errors.Is(err, errReplayed) {
+			why = wire.NodeBusy
+		}
+		req.Reject(wire.AppendNodeReject(nil, why))
 		return key, nil, err
 	}
 	made := e
