@@ -71,7 +71,11 @@ func (w *World) unsettled() string {
 		}
 	}
 	for id, f := range all {
-		if f.leaders != 1 || f.replicas != w.replicas() {
+		want := w.replicas()
+		if w.want != nil {
+			want = w.want[id]
+		}
+		if f.leaders != 1 || f.replicas != want {
 			return fmt.Sprintf("group %d has %d leaders and %d replicas", id, f.leaders, f.replicas)
 		}
 	}

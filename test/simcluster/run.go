@@ -44,6 +44,7 @@ func (o *Outcome) add(r *Outcome) {
 	o.Kills, o.Stops, o.Pauses, o.Cuts = o.Kills+r.Kills, o.Stops+r.Stops, o.Pauses+r.Pauses, o.Cuts+r.Cuts
 	o.OneWay, o.Hangs, o.Lost, o.Clocks, o.Blackouts = o.OneWay+r.OneWay, o.Hangs+r.Hangs, o.Lost+r.Lost, o.Clocks+r.Clocks, o.Blackouts+r.Blackouts
 	o.Transfers += r.Transfers
+	o.Changes, o.Cancels = o.Changes+r.Changes, o.Cancels+r.Cancels
 	o.Samples, o.Snapshots = o.Samples+r.Samples, o.Snapshots+r.Snapshots
 	o.Ops, o.Unknown, o.Histories = o.Ops+r.Ops, o.Unknown+r.Unknown, o.Histories+r.Histories
 	o.Believed, o.Asked, o.Refused, o.Elections = o.Believed+r.Believed, o.Asked+r.Asked, o.Refused+r.Refused, o.Elections+r.Elections
@@ -118,7 +119,8 @@ func play(seed uint64, sc *Scenario, log func(string), out *Outcome) (objects []
 	bounded := w.climb(seed)
 	undo := node.Interrupt(w.net, seed, 1)
 	churned := make(chan error, 1)
-	done, disturbed := make(chan struct{}), make(chan error, 1)
+	done, disturbed, changed := make(chan struct{}), make(chan error, 1), make(chan error, 1)
+	go func() { changed <- w.change(done) }()
 	go func() { disturbed <- w.disturb(done) }()
 	go func() { churned <- w.churn(done) }()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
@@ -126,7 +128,7 @@ func play(seed uint64, sc *Scenario, log func(string), out *Outcome) (objects []
 	err = load.Run(ctx)
 	close(done)
 	behind := bounded(out)
-	err = errors.Join(err, <-disturbed, <-churned)
+	err = errors.Join(err, <-disturbed, <-churned, <-changed)
 	undo()
 	w.net.SetAdversity(sim.Adversity{})
 	out.Network, out.Done = w.net.Counts(), w.done
@@ -141,7 +143,9 @@ func play(seed uint64, sc *Scenario, log func(string), out *Outcome) (objects []
 		out.Bounded += n.Bounded
 	}
 	if err == nil {
-		err = w.settle()
+		if w.want, err = w.over(); err == nil {
+			err = w.settle()
+		}
 	}
 	close(watched)
 	<-watching
@@ -174,6 +178,6 @@ func (sc *Scenario) slack() linear.Slack {
 
 // Text says what happened.
 func (o *Outcome) Text() string {
-	return fmt.Sprintf("gets believed=%d asked=%d words=%d bounded=%d late=%d; elections=%d snapshots=%d cells=%d; kills=%d blackouts=%d stops=%d pauses=%d cuts=%d oneway=%d hangs=%d lost=%d clocks=%d transfers=%d",
-		o.Believed, o.Asked, o.Refused, o.Bounded, o.Late, o.Elections, o.Snapshots, o.Samples, o.Kills, o.Blackouts, o.Stops, o.Pauses, o.Cuts, o.OneWay, o.Hangs, o.Lost, o.Clocks, o.Transfers)
+	return fmt.Sprintf("gets believed=%d asked=%d words=%d bounded=%d late=%d; elections=%d snapshots=%d cells=%d; kills=%d blackouts=%d stops=%d pauses=%d cuts=%d oneway=%d hangs=%d lost=%d clocks=%d transfers=%d changes=%d cancels=%d",
+		o.Believed, o.Asked, o.Refused, o.Bounded, o.Late, o.Elections, o.Snapshots, o.Samples, o.Kills, o.Blackouts, o.Stops, o.Pauses, o.Cuts, o.OneWay, o.Hangs, o.Lost, o.Clocks, o.Transfers, o.Changes, o.Cancels)
 }

@@ -24,6 +24,7 @@ type Scenario struct {
 	Every     time.Duration // up to so long it takes from one fault to the next; 0: there are none
 	Brief     bool          // cuts and pauses take a sixth of the time that they take elsewhere
 	Skew      time.Duration // by up to so much the wall clocks of nodes are wrong
+	Founders  int           // so many nodes make the cluster, and an operator has nodes come and go; 0: all, and nobody does
 	Churn     bool          // much is written beside, so that the log lets entries go and snapshots are needed
 	Faults    []Fault       // what there is to choose from; one that stands twice is chosen twice as often
 }
@@ -90,6 +91,9 @@ func Scenarios() []Scenario {
 			Every: 4 * time.Second, Faults: []Fault{longCut, longCut, kill, stop}},
 		{Name: "large", Adversity: slow(), Ops: 250, Workers: 5, Objects: 2, Groups: 2, Pace: 100 * time.Millisecond, Sizes: []int{16, 2000, 9000, 70_000, 150_000}, Large: true,
 			Every: time.Second, Brief: true, Faults: []Fault{kill, pause, cutOff, cutClient, transfer}},
+		{Name: "live", Adversity: slow(), Ops: 500, Workers: 4, Objects: 2, Groups: 2, Replicas: 3, Founders: 3, Pace: 600 * time.Millisecond},
+		{Name: "live-faults", Adversity: slow(), Ops: 500, Workers: 4, Objects: 2, Groups: 2, Replicas: 3, Founders: 3, Pace: 600 * time.Millisecond, Disk: 5 * time.Millisecond,
+			Every: 6 * time.Second, Faults: []Fault{kill, kill, stop, pause, cutOff, cutWay, hang, transfer}},
 		{Name: "everything", Adversity: faulty(), Ops: 300, Workers: 5, Objects: 2, Groups: 2, Pace: 150 * time.Millisecond, Disk: 5 * time.Millisecond,
 			Every: 2 * time.Second, Faults: []Fault{kill, kill, stop, pause, pause, cutOff, cutWay, cutClient, hang, lose}},
 	}

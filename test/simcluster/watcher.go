@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/store"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -16,6 +15,8 @@ import (
 //   - R10: a word never falls, over the lives of a node, but that a new life begins with none;
 //   - R11: a ready term is at most the word, and no two nodes are ready in one term;
 //   - R12: a configuration never falls within a life.
+//
+// Another replica of a group at the same node is another cell, as far as these go: what its word begins with package store says.
 type watcher struct {
 	w     *World
 	cells map[cellOf]*lastCell
@@ -27,8 +28,9 @@ type watcher struct {
 }
 
 type cellOf struct {
-	node  string
-	group uint32
+	node    string
+	group   uint32
+	replica uint64
 }
 
 type termOf struct {
@@ -71,26 +73,27 @@ func (a *watcher) run(done <-chan struct{}) {
 func (a *watcher) look(n *Node) {
 	a.w.mu.Lock()
 	defer a.w.mu.Unlock()
-	for _, id := range a.w.groupIDs {
-		c, ok := store.CellForTests(server.StoreForTests(n.srv), consensus.GroupID(id))
+	for _, r := range store.ReplicasOf(server.StoreForTests(n.srv)) {
+		c, ok := store.CellForTests(server.StoreForTests(n.srv), r.ID)
 		if !ok {
 			continue
 		}
 		a.samples++
-		a.judge(n, id, c)
+		a.judge(n, uint32(r.ID), uint64(r.Replica), c)
 	}
 }
 
-func (a *watcher) judge(n *Node, id uint32, c layout.Cell) {
-	last := a.cells[cellOf{n.id, id}]
+func (a *watcher) judge(n *Node, id uint32, replica uint64, c layout.Cell) {
+	of := cellOf{n.id, id, replica}
+	last := a.cells[of]
 	if last == nil {
 		last = &lastCell{}
-		a.cells[cellOf{n.id, id}] = last
+		a.cells[of] = last
 	}
 	if last.life != n.life {
 		last.life, last.config = n.life, 0
 	}
-	at := fmt.Sprintf("group %d, node %s, life %d", id, n.id, n.life)
+	at := fmt.Sprintf("group %d, replica %d at node %s, life %d", id, replica, n.id, n.life)
 	switch by := a.ready[termOf{id, c.Ready}]; {
 	case c.Word != 0 && c.Word < last.word:
 		a.wrong("R10: %s: its word is %d, and was %d", at, c.Word, last.word)

@@ -53,11 +53,13 @@ type World struct {
 	groupIDs []uint32
 	cuts     map[[2]string]bool // host names, from and to
 	done     Done
+
+	want map[uint32]int // replicas of each group at the end, where nodes come and go
 }
 
 // Done is what was done to a world.
 type Done struct {
-	Kills, Blackouts, Stops, Pauses, Cuts, OneWay, Hangs, Lost, Clocks, Transfers int
+	Kills, Blackouts, Stops, Pauses, Cuts, OneWay, Hangs, Lost, Clocks, Transfers, Changes, Cancels int
 }
 
 // A Node is one machine of the cluster, over its lives.
@@ -124,8 +126,8 @@ func (w *World) found() error {
 	defer cancel()
 	a := admin.Of(w.clients[0])
 	var list []admin.NodeWeight
-	for _, n := range w.nodes {
-		list = append(list, admin.NodeWeight{ID: n.id, Weight: 1})
+	for i, n := range w.nodes {
+		list = append(list, admin.NodeWeight{ID: n.id, Weight: 1, Out: w.sc.Founders > 0 && i >= w.sc.Founders})
 	}
 	for {
 		_, err := a.ClusterInitWith(ctx, list, admin.InitOptions{Replicas: w.replicas(), Groups: w.sc.Groups})
