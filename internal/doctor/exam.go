@@ -109,6 +109,7 @@ type peerExam struct {
 	self    map[string]bool   // where this node itself is dialed
 
 	founders []admin.Group                  // of the cluster whose nodes tell of their groups; nil: there are no replicas
+	version  uint64                         // of the shard map that they are of
 	told     map[string][]admin.GroupStatus // by node
 	mute     []string                       // addresses of nodes that do not tell
 }

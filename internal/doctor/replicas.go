@@ -42,7 +42,10 @@ func (e *peerExam) replicas(ctx context.Context, p Peer, addr string, info *admi
 		e.mute = append(e.mute, addr)
 		return
 	}
-	e.founders, e.told[info.Teller] = info.Founders, told
+	e.told[info.Teller] = told
+	if e.founders == nil || info.MapVersion >= e.version { // while a cluster is changed, nodes have other maps for moments
+		e.founders, e.version = info.Founders, info.MapVersion
+	}
 }
 
 // groups judges what the nodes have told of their groups. Where one that was reached has not, as to a tenant without the admin right, what
@@ -69,7 +72,8 @@ func takesPart(g *admin.Group, p *admin.Replica) bool {
 }
 
 // Groups examines the groups of a cluster with replicas, as GroupsOf of package admin puts them together: whether each has a leader, and a
-// majority of voters that take part; how many more nodes may be lost; which replicas take no part, or are behind. No groups: no steps.
+// majority of voters that take part; how many more nodes may be lost; which voters take no part, or are behind. Replicas without a vote
+// come or go, as the tasks of the cluster say, and are no trouble. No groups: no steps.
 func Groups(groups []admin.Group) (steps []Step) {
 	if len(groups) == 0 {
 		return nil
@@ -77,23 +81,29 @@ func Groups(groups []admin.Group) (steps []Step) {
 	var leaderless, without []string
 	away := make(map[string][]string) // groups, by node and why
 	spare, least := 1<<30, []string{}
+	whole := true      // all voters of the least groups take part
+	var learn []string // groups
 	for i := range groups {
 		g := groupHealth{Group: &groups[i]}
 		id := fmt.Sprint(g.ID)
 		for j := range g.Replicas {
 			p := &g.Replicas[j]
+			if !p.Votes {
+				if !slices.Contains(learn, id) {
+					learn = append(learn, id)
+				}
+				continue
+			}
 			in := takesPart(g.Group, p)
+			g.voters++
+			if in {
+				g.up = append(g.up, p.Node)
+			}
 			if !in {
 				why := awayText(p)
 				away[OneLine(p.Node)+"\x00"+why] = append(away[OneLine(p.Node)+"\x00"+why], id)
 			} else if p.Snapshot || p.Lag > lagMost {
 				steps = append(steps, lagStep(g.Group, p))
-			}
-			if p.Votes {
-				g.voters++
-				if in {
-					g.up = append(g.up, p.Node)
-				}
 			}
 		}
 		if g.Leader == "" {
@@ -103,9 +113,9 @@ func Groups(groups []admin.Group) (steps []Step) {
 		case s < 0:
 			without = append(without, id)
 		case s < spare:
-			spare, least = s, []string{id}
+			spare, least, whole = s, []string{id}, len(g.up) == g.voters
 		case s == spare:
-			least = append(least, id)
+			least, whole = append(least, id), whole && len(g.up) == g.voters
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(away)) {
@@ -122,10 +132,15 @@ func Groups(groups []admin.Group) (steps []Step) {
 	}
 	switch {
 	case len(without) > 0: // there is nothing to spare
+	case spare == 0 && whole: // as many replicas as the operator wants
+		steps = append(steps, Step{Name: "majority", Level: OK, Text: fmt.Sprintf("each of %d groups has a majority of replicas that take part; the loss of one more node stops %s, which has too few replicas to bear it (kvclient cluster replicas 3)", len(groups), groupsText(least))})
 	case spare == 0:
 		steps = append(steps, Step{Name: "majority", Level: Warn, Code: CodeNoSpare, Do: "bring back the nodes that are away", Text: "the loss of one more node stops " + groupsText(least)})
 	default:
 		steps = append(steps, Step{Name: "majority", Level: OK, Text: fmt.Sprintf("each of %d groups has a majority of replicas that take part; %s may be lost", len(groups), nodesText(spare))})
+	}
+	if len(learn) > 0 {
+		steps = append(steps, Step{Name: "replicas", Level: OK, Text: "of " + groupsText(learn) + verb(learn, " one comes or goes", " some come or go") + " (kvclient cluster tasks)"})
 	}
 	if len(leaderless) == 0 {
 		steps = append(steps, Step{Name: "leaders", Level: OK, Text: fmt.Sprintf("each of %d groups has one", len(groups))})

@@ -1,11 +1,9 @@
 package keys
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -147,8 +145,10 @@ func deletePrefix(ctx context.Context, a *app.App, args []string, prefix string,
 		return cli.Usagef("--if-version and --prefix exclude each other")
 	case len(p) == 0:
 		return cli.Usagef("--prefix is empty: want the beginning of the keys to delete")
-	case !yes && !cli.IsTerminal(a.Stdin):
-		return cli.Usagef("delete --prefix asks before it deletes, and standard input is no terminal: say --yes")
+	case !yes:
+		if err := a.MayAsk("delete --prefix", "deletes"); err != nil {
+			return err
+		}
 	}
 	return a.WithClient(ctx, func(c *client.Client) error {
 		if !yes {
@@ -159,7 +159,7 @@ func deletePrefix(ctx context.Context, a *app.App, args []string, prefix string,
 			if n == 0 { // there is nothing to ask about
 				return absent(p, false)
 			}
-			if !confirm(a, fmt.Sprintf("delete %s that begin with %s?", keyCount(n), cli.Quote(p))) {
+			if !a.Confirm(ctx, fmt.Sprintf("delete %s that begin with %s?", keyCount(n), cli.Quote(p))) {
 				return errors.New("nothing was deleted")
 			}
 		}
@@ -190,14 +190,6 @@ func keyCount(n int64) string {
 		return "at least " + cli.Thousands(n) + " keys"
 	}
 	return "all " + cli.Thousands(n) + " keys"
-}
-
-// confirm asks on the terminal; whatever is no clear yes is a no.
-func confirm(a *app.App, question string) bool {
-	fmt.Fprintf(a.Stderr, "kvclient: %s [y/N] ", question)
-	line, _ := bufio.NewReader(a.Stdin).ReadString('\n')
-	line = strings.ToLower(strings.TrimSpace(line))
-	return line == "y" || line == "yes"
 }
 
 // deleteAll scans and deletes side by side, so that memory stays bounded however

@@ -86,14 +86,3 @@ func TestDeleteAll(t *testing.T) {
 	}
 	show.End()
 }
-
-// TestConfirm: only a clear yes is one.
-func TestConfirm(t *testing.T) {
-	for answer, want := range map[string]bool{"y\n": true, "YES\n": true, " y \n": true, "\n": false, "": false, "n\n": false, "yo\n": false} {
-		var errOut bytes.Buffer
-		a := &app.App{Stdin: strings.NewReader(answer), Stderr: &errOut}
-		if confirm(a, "delete all?") != want || errOut.String() != "kvclient: delete all? [y/N] " {
-			t.Errorf("%q: %q", answer, &errOut)
-		}
-	}
-}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
 	"github.com/rdmakv/rdmakv/cmd/kvclient/internal/app"
 	"github.com/rdmakv/rdmakv/internal/doctor"
 	"github.com/rdmakv/rdmakv/internal/wire"
@@ -22,6 +23,7 @@ const (
 	codeUnreached  = "not-reached"   // no one-sided READ of a node
 	codeOrphan     = "shard-orphan"  // a shard's owner is not reached
 	codeMapDiffers = "map-differs"   // a node has another map, or none
+	codeMapBehind  = "map-behind"    // a node has another version of the map
 	codeViews      = "views-differ"  // gossip has not converged
 	codeVersions   = "versions"      // nodes run different releases
 	codeNoStatus   = "no-status"     // a node says nothing of itself
@@ -52,8 +54,8 @@ replica that has not come to it within --wait is a warning; one that differs is 
 failure, and -o json has the digests. --compare=false leaves that out.
 
 What mostly comes right by itself within seconds is looked at again before it is
-called a failure, for --settle at most: a group that elects its leader, and gossip that
-has not converged. If anything else has failed, it is not.
+called a failure, for --settle at most: a group that elects its leader, gossip that
+has not converged, and a node that has not heard of the newest map. If anything else has failed, it is not.
 
 Output and exit codes are those of doctor: 0 if nothing failed, else 1.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -144,6 +146,14 @@ func checkCluster(st *statusReport) *doctor.Report {
 	return k.r
 }
 
+// comes says whether a task that runs brings a node into the cluster.
+func (r *statusReport) comes(id string) bool {
+	return slices.ContainsFunc(r.Tasks, func(t admin.ClusterTask) bool {
+		return (t.Kind == string(admin.AddNodes) || t.Kind == string(admin.ReplaceNode)) &&
+			slices.ContainsFunc(t.Moves, func(m admin.ClusterMove) bool { return m.To == id })
+	})
+}
+
 // settle looks at the cluster until nothing that passes by itself is called a failure any more, or until deadline.
 func settle(ctx context.Context, a *app.App, c *client.Client, deadline time.Time) (*statusReport, *doctor.Report, error) {
 	for {
@@ -166,7 +176,7 @@ func settle(ctx context.Context, a *app.App, c *client.Client, deadline time.Tim
 // passing says whether something has failed, and all that has mostly comes right by itself.
 func passing(r *doctor.Report) bool {
 	for _, s := range r.Steps {
-		if s.Level == doctor.Fail && s.Code != codeViews && s.Code != doctor.CodeNoLeader && s.Code != doctor.CodeNoMajority {
+		if s.Level == doctor.Fail && s.Code != codeViews && s.Code != codeMapBehind && s.Code != doctor.CodeNoLeader && s.Code != doctor.CodeNoMajority {
 			return false
 		}
 	}
@@ -240,18 +250,32 @@ func (k checker) maps(st *statusReport) {
 		}
 		m := n.Status.Map
 		if !n.ownsShards() {
-			// The node may have been left out on purpose, by NODE:0; but it may as well have
+			// The node may have been left out on purpose, by NODE:0, or been taken out since; but it may as well have
 			// been forgotten, and nothing else would tell.
-			if m.Version == 0 && n.State == "alive" && st.Map.Version > 0 {
+			switch {
+			case m.Version != 0 || n.State != "alive" || st.Map.Version == 0:
+			case st.Meta != nil:
+				k.bad(doctor.Warn, "map of", n.ID, codeMapDiffers, "kvclient cluster add "+n.ID+", or stop it",
+					"it is alive and has no shard map: it is not in the cluster yet, and owns no shard")
+			default:
 				k.bad(doctor.Fail, "map of", n.ID, codeMapDiffers,
-					"stop it: a map cannot be changed yet. If it is to own shards and there are no keys yet: stop all nodes, give them empty data directories, and name it to kvclient cluster init, too",
+					"stop it: this map cannot be changed. If it is to own shards and there are no keys yet: stop all nodes, give them empty data directories, and name it to kvclient cluster init, too",
 					"it is alive and has no shard map: cluster init was not told of it, or has left it out, so it owns no shard, for good")
 			}
 			continue
 		}
 		if m.State == "none" {
-			k.bad(doctor.Fail, "map of", n.ID, codeMapDiffers, "start it with its old data directory; until then stop no other node. With replicas the others go on without it, and one that is lost for good cannot be replaced yet",
+			if st.Meta != nil && st.comes(n.ID) {
+				k.bad(doctor.Warn, "map of", n.ID, codeMapBehind, "the same kvclient cluster add or replace again finishes it", "the cluster has agreed that it comes, and it has not been told the map yet")
+				continue
+			}
+			k.bad(doctor.Fail, "map of", n.ID, codeMapDiffers, "start it with its old data directory; until then stop no other node. With replicas the others go on without it, and kvclient cluster replace puts another node in the place of one that is lost for good",
 				"the map names it, and it has none: its data directory is not the one that it had when the map was made")
+			continue
+		}
+		// Later maps come one after the other, and each node is told of them by itself.
+		if st.another(n.Status) {
+			k.bad(doctor.Fail, "map of", n.ID, codeMapBehind, "look again in some seconds; if it stays so, restart the node", "it has version %d, and %s has told of version %d", m.Version, orNoneText(doctor.OneLine(st.View.Teller)), st.Map.Version)
 			continue
 		}
 		// A map that was only promised is not in force: the node serves no client by it.
@@ -261,7 +285,11 @@ func (k checker) maps(st *statusReport) {
 			continue
 		}
 		if n.Status.Shards.Owned != n.Shards {
-			k.bad(doctor.Fail, "map of", n.ID, codeMapDiffers, "", "it serves %d shards, the map gives it %d", n.Status.Shards.Owned, n.Shards)
+			code := codeMapDiffers
+			if st.Meta != nil { // it has the map for a moment only
+				code = codeMapBehind
+			}
+			k.bad(doctor.Fail, "map of", n.ID, code, "", "it serves %d shards, the map gives it %d", n.Status.Shards.Owned, n.Shards)
 			continue
 		}
 		same++

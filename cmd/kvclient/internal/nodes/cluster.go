@@ -19,46 +19,21 @@ import (
 	"github.com/rdmakv/rdmakv/internal/doctor"
 )
 
-// clusterCmd is cluster, with the commands of an operator below it. Commands that
-// this version cannot do exist nevertheless: a user who looks for them is told what
-// to do instead.
+// clusterCmd is cluster, with the commands of an operator below it.
 func clusterCmd(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cluster",
-		Short: "agree on the shard map of a cluster, and look at its nodes",
-		Long: `cluster is for the operator of several nodes: init has them agree, once, which
-node owns which shard; status shows them, check says whether all is as it
-should be. Any node of the cluster can be --server; init and status need the
-admin right, which the main secret has.`,
+		Short: "make a cluster, change it, and look at its nodes",
+		Long: `cluster is for the operator of several nodes: init has them agree which node owns
+which shard; add, remove, replace, rebalance and replicas change a cluster with
+replicas while it lives, and tasks shows how far that is; status shows the nodes,
+check says whether all is as it should be. Any node of the cluster can be --server;
+all but check need the admin right, which the main secret has.`,
 	}
 	cmd.AddCommand(clusterInitCmd(a), clusterStatusCmd(a), clusterCheckCmd(a))
-	for _, c := range []struct{ use, short string }{
-		{"add NODE", "add a node to a live cluster (not yet)"},
-		{"remove NODE", "take a node out of a live cluster (not yet)"},
-		{"move SHARD NODE", "move a shard to another node (not yet)"},
-	} {
-		cmd.AddCommand(clusterNotYetCmd(a, c.use, c.short))
-	}
+	cmd.AddCommand(changeCmds(a)...)
+	cmd.AddCommand(clusterTasksCmd(a), clusterCancelCmd(a), clusterPauseCmd(a), clusterResumeCmd(a))
 	return cmd
-}
-
-// clusterNotYetCmd is a command that this version cannot do. It takes any
-// arguments, because how it was called does not matter: the error is one line with
-// the way that there is, its help has the steps.
-func clusterNotYetCmd(a *app.App, use, short string) *cobra.Command {
-	return &cobra.Command{
-		Use:   use,
-		Short: short,
-		Long: short + `.
-
-Offline: stop the writers; kvserver backup on each node; start a new cluster of the
-new nodes with empty data directories; kvclient export from the old one, kvclient
-import into the new one.`,
-		Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return fmt.Errorf("%w (%s --help has the steps)", cluster.ErrNotYet, cmd.CommandPath())
-		},
-	}
 }
 
 // An initReport is what cluster init prints: the map that is in force now.
@@ -90,26 +65,29 @@ func clusterInitCmd(a *app.App) *cobra.Command {
 	var wait time.Duration
 	var o admin.InitOptions
 	cmd := &cobra.Command{
-		Use:   "init NODE[:WEIGHT]...",
+		Use:   "init NODE[:WEIGHT][@ZONE]...",
 		Short: "agree once which node owns which shard",
 		Long: `init proposes which node owns which of the shards (by weight; 1 where none is
 given), has every node promise it durably, and then puts it into force on every
 node. All nodes must be up and empty. What was cut short, the same command
 finishes; where all is done it changes nothing. The map is then law: it never
-follows from who is alive, and cannot be changed in this version. So every node
-that is alive must be named; NODE:0 leaves one out, which then gets no shard.
+follows from who is alive. Without replicas it never changes, with them by cluster
+add and its like. So every node that is alive must be named; NODE:0 leaves one out,
+which then gets no shard.
 
 With --replicas 3 each key is on three nodes and outlives the loss of one; the
 shards make up groups (--groups, 16 where there are as many shards), and each group
 elects which of its replicas leads. The number of groups stays: take 4 for each node
 that the cluster shall ever have, and no more, because many writes to one group cost
-less than a few to each of many.
+less than a few to each of many. NODE@ZONE says what fails at once with the node, a
+rack say: replicas of a group are in different zones, as far as there are enough.
+Either all nodes have a zone or none has.
 
 A node that does not listen yet, or that gossip has not told of, is waited for
 (--wait), and so are the leaders of the groups, for as long again.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			nodes, err := parseWeights(args)
+			nodes, err := parseNodes(args, true)
 			if err == nil {
 				err = checkReplicas(cmd, o, nodes)
 			}
@@ -144,10 +122,13 @@ A node that does not listen yet, or that gossip has not told of, is waited for
 
 // checkReplicas finds what is wrong with the flags about replicas before any node is asked.
 func checkReplicas(cmd *cobra.Command, o admin.InitOptions, nodes []admin.NodeWeight) error {
-	in := 0
+	in, zoned := 0, 0
 	for _, n := range nodes {
 		if !n.Out {
 			in++
+			if n.Zone != "" {
+				zoned++
+			}
 		}
 	}
 	switch {
@@ -161,27 +142,42 @@ func checkReplicas(cmd *cobra.Command, o admin.InitOptions, nodes []admin.NodeWe
 		return cli.Usagef("--groups %d: 1 to %d are possible", o.Groups, cluster.MaxGroups)
 	case cmd.Flags().Changed("groups") && o.Groups == 0:
 		return cli.Usagef("--groups 0: 1 to %d are possible", cluster.MaxGroups)
+	case zoned != 0 && o.Replicas == 1:
+		return cli.Usagef("zones (NODE@ZONE) are for clusters with replicas (--replicas 3)")
+	case zoned != 0 && zoned != in:
+		return cli.Usagef("%d of %d nodes have a zone: either all have one or none has, because those without would count as one zone", zoned, in)
 	}
 	return nil
 }
 
-// parseWeights reads NODE[:WEIGHT]... It finds every fault of the names before any
-// node has promised anything. Weight 0 names a node in order to leave it out: every
-// node that is alive has to be named, so that none is forgotten by mistake.
-func parseWeights(args []string) (nodes []admin.NodeWeight, err error) {
+// parseNodes reads NODE[:WEIGHT][@ZONE]... It finds every fault of the names before any
+// node is asked. A weight that is not given is 0 for the library. Of a new cluster (init)
+// weight 0 names a node in order to leave it out: every node that is alive has to be named,
+// so that none is forgotten by mistake.
+func parseNodes(args []string, init bool) (nodes []admin.NodeWeight, err error) {
+	least, means := 1, ""
+	if init {
+		least, means = 0, " (leave it out)"
+	}
 	seen := make(map[string]bool)
 	for _, arg := range args {
-		id, weight, given := strings.Cut(arg, ":")
-		n := admin.NodeWeight{ID: id, Weight: 1}
+		rest, zone, zoned := strings.Cut(arg, "@")
+		id, weight, given := strings.Cut(rest, ":")
+		n := admin.NodeWeight{ID: id, Zone: zone}
 		if given {
 			w, err := strconv.ParseUint(weight, 10, 32)
-			if err != nil || w > cluster.MaxWeight {
-				return nil, cli.Usagef("%q: the weight must be a number from 0 (leave it out) to %d", arg, cluster.MaxWeight)
+			if err != nil || w > cluster.MaxWeight || w < uint64(least) {
+				return nil, cli.Usagef("%q: the weight must be a number from %d%s to %d", arg, least, means, cluster.MaxWeight)
 			}
 			n.Weight, n.Out = uint32(w), w == 0
 		}
 		if err := cluster.CheckNodeID(id); err != nil {
 			return nil, cli.Usagef("%q: %w", arg, err)
+		}
+		if zoned {
+			if err := cluster.CheckZone(zone); err != nil {
+				return nil, cli.Usagef("%q: %w", arg, err)
+			}
 		}
 		// Twice with two weights would mean either of them.
 		if seen[id] {
@@ -190,7 +186,7 @@ func parseWeights(args []string) (nodes []admin.NodeWeight, err error) {
 		seen[id] = true
 		nodes = append(nodes, n)
 	}
-	if !slices.ContainsFunc(nodes, func(n admin.NodeWeight) bool { return !n.Out }) {
+	if init && !slices.ContainsFunc(nodes, func(n admin.NodeWeight) bool { return !n.Out }) {
 		return nil, cli.Usagef("every node is left out: a weight of 1 or more gives a node shards")
 	}
 	return nodes, nil

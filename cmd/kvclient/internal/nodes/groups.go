@@ -9,6 +9,7 @@ import (
 	"github.com/rdmakv/rdmakv/client/admin"
 	"github.com/rdmakv/rdmakv/internal/cli"
 	"github.com/rdmakv/rdmakv/internal/doctor"
+	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
 // The groups of replicas in cluster status. package admin puts them together; here is how they look, and which of them
@@ -84,6 +85,9 @@ func (r *statusReport) groupsText() string {
 // replicaText is a replica in the table: its node, and how far it is behind the leader or why that is not known.
 func replicaText(g *admin.Group, p *admin.Replica) string {
 	text := cmp.Or(doctor.OneLine(p.Node), "?")
+	if p.Leaves {
+		text += " (leaves)"
+	}
 	switch {
 	case p.State == "stopped":
 		return text + " STOPPED"
@@ -93,10 +97,39 @@ func replicaText(g *admin.Group, p *admin.Replica) string {
 		return text + " (waits)"
 	case p.Snapshot:
 		return text + " (snapshot)"
+	case p.State == "learns" && g.Heard():
+		return fmt.Sprintf("%s (learns, %d)", text, p.Lag)
 	case p.State == "leads" && p.Node == g.Leader:
 		return text
 	case !g.Heard():
 		return text + " (?)"
 	}
 	return fmt.Sprintf("%s (%d)", text, p.Lag)
+}
+
+// metaText is the meta group for people; "": there is none.
+func (r *statusReport) metaText() string {
+	if r.Meta == nil {
+		return ""
+	}
+	var all []string
+	for _, p := range r.Meta.Replicas {
+		text := doctor.OneLine(p.Node)
+		if p.Leaves {
+			text += " (leaves)"
+		}
+		all = append(all, text)
+	}
+	return "the meta group, which agrees on changes: " + strings.Join(all, ", ") + "\n"
+}
+
+// zoned says whether the map says of any node where it stands.
+func (r *statusReport) zoned() bool {
+	return slices.ContainsFunc(r.Nodes, func(n nodeReport) bool { return n.Zone != "" })
+}
+
+// another says whether a node has another version of the map of this cluster in force, as for a moment while the cluster is
+// changed: a later one than this command was told, or one before it.
+func (r *statusReport) another(s *wire.NodeStatus) bool {
+	return r.Meta != nil && s.Map.State == "committed" && s.Map.Version != r.Map.Version && s.Map.Version > 0 && s.ClusterID == r.ID
 }

@@ -187,7 +187,7 @@ func TestCheckReplicas(t *testing.T) {
 		var o admin.InitOptions
 		o.Replicas, _ = cmd.Flags().GetInt("replicas")
 		o.Groups, _ = cmd.Flags().GetInt("groups")
-		nodes, err := parseWeights(cmd.Flags().Args())
+		nodes, err := parseNodes(cmd.Flags().Args(), true)
 		if err == nil {
 			err = checkReplicas(cmd, o, nodes)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,6 +30,12 @@ type (
 		View      viewReport    `json:"view"`
 		Nodes     []nodeReport  `json:"nodes"`  // by id; of the map, and those that gossip knows
 		Groups    []admin.Group `json:"groups"` // of replicas, by id
+		// Meta is the group that agrees on later maps, as the map has it; nil: there is none.
+		Meta *admin.Group `json:"meta,omitempty"`
+		// Tasks are the changes of the cluster that run, by id; nil: there are none, or they are not known.
+		Tasks      []admin.ClusterTask `json:"tasks,omitempty"`
+		TasksError string              `json:"tasks_error,omitempty"` // why they are not known
+		Paused     bool                `json:"paused,omitempty"`      // no move of them begins
 	}
 	// A mapReport is the shard map that the teller has in force.
 	mapReport struct {
@@ -46,7 +53,8 @@ type (
 	// found. Where these differ is what an operator looks for.
 	nodeReport struct {
 		ID     string `json:"id"`
-		Weight uint32 `json:"weight"` // 0: not in the map
+		Weight uint32 `json:"weight"`         // 0: not in the map
+		Zone   string `json:"zone,omitempty"` // by the map
 		Shards int    `json:"shards"`
 
 		// These are what gossip reports, as the asked node knows it.
@@ -96,7 +104,8 @@ found by a session and a one-sided READ of its memory; then what the node says o
 itself: shards, regions, fabrics, lease, memory, what is not durable or published
 yet. In a cluster with replicas a second table has the groups: who leads, in which
 term, and how many entries each replica is behind; (?) where the leader was not
-heard. It works with a server that is alone, too, and before there is a shard map.
+heard, (learns) and (leaves) for replicas that come and go. Changes of the cluster that
+run are told of, too (cluster tasks has more). It works with a server that is alone, too, and before there is a shard map.
 
 -o json is made for scripts: names in it are never changed. The exit code is 1
 while two processes are the same node, or were in the last ten minutes.`,
@@ -139,7 +148,7 @@ func clusterStatus(ctx context.Context, a *app.App, c *client.Client) (*statusRe
 	}
 	for _, n := range info.Nodes {
 		m := nodeReport{
-			ID: n.ID, Weight: n.Weight, Shards: n.Shards, State: n.State, Since: n.Since, Gossip: n.Gossip, Endpoints: []string{},
+			ID: n.ID, Weight: n.Weight, Zone: n.Zone, Shards: n.Shards, State: n.State, Since: n.Since, Gossip: n.Gossip, Endpoints: []string{},
 			Incarnation: hex16(n.Incarnation), Table: tableInfo{n.TableVersion, hex16(n.TableDigest), n.Regions},
 			MapVersion: n.MapVersion, MapDigest: hex16(n.MapDigest),
 		}
@@ -151,9 +160,35 @@ func clusterStatus(ctx context.Context, a *app.App, c *client.Client) (*statusRe
 	if !info.Clustered { // one node without a name, so that scripts find the same fields
 		r.Nodes = append(r.Nodes, nodeReport{State: "alive", Endpoints: []string{}})
 	}
+	r.Meta = info.Meta
+	var tasks sync.WaitGroup
+	if info.Meta != nil {
+		tasks.Go(func() { r.askTasks(ctx, a, admin.Of(c)) })
+	}
 	atOnce(len(r.Nodes), func(i int) { r.Nodes[i].visit(ctx, a, c) })
+	tasks.Wait()
 	r.Groups = admin.GroupsOf(info.Founders, r.told())
 	return r, ctx.Err()
+}
+
+// askTasks fills in the tasks that run. A cluster of an older version has none, and a
+// tenant without the admin right is told so of each node already.
+func (r *statusReport) askTasks(ctx context.Context, a *app.App, of changer) {
+	ctx, cancel := context.WithTimeout(ctx, nodePatience)
+	defer cancel()
+	answer, err := of.Tasks(ctx)
+	switch {
+	case errors.Is(err, client.ErrUnsupported) || errors.Is(err, client.ErrDenied):
+	case err != nil:
+		r.TasksError = a.Explain(err)
+	default:
+		r.Paused = answer.Paused
+		for _, t := range newTasksReport(answer).Tasks {
+			if !over(&t) {
+				r.Tasks = append(r.Tasks, t)
+			}
+		}
+	}
 }
 
 // visit fills in what the data path and the node itself say. One goroutine writes
@@ -214,11 +249,19 @@ func (r *statusReport) text() string {
 	case r.Map.Version == 0:
 		fmt.Fprintf(&b, "cluster %s, no shard map yet: kvclient cluster init NODE...\n\n", r.Name)
 	default:
-		fmt.Fprintf(&b, "cluster %s (%s)\nshard map version %d, digest %s, %d shards\n\n", r.Name, r.ID, r.Map.Version, r.Map.Digest, r.Map.Shards)
+		fmt.Fprintf(&b, "cluster %s (%s)\nshard map version %d, digest %s, %d shards\n", r.Name, r.ID, r.Map.Version, r.Map.Digest, r.Map.Shards)
+		b.WriteString(r.metaText() + runningText(r.Tasks, r.Paused))
+		if r.TasksError != "" {
+			fmt.Fprintf(&b, "whether the cluster is being changed is not known: %s\n", doctor.OneLine(r.TasksError))
+		}
+		b.WriteString("\n")
 	}
 	// There is one line a node, as wide as a terminal; longer texts are notes
 	// below.
 	lines := []string{"node\tshards\tgossip\tdata path\tread µs\tsend µs\tmap\tregions\tmemory\tlag\tsessions\n"}
+	if r.zoned() {
+		lines[0] = "node\tzone" + strings.TrimPrefix(lines[0], "node")
+	}
 	notes := ""
 	for i := range r.Nodes {
 		line, note := r.Nodes[i].text(r)
@@ -259,6 +302,8 @@ func (n *nodeReport) text(r *statusReport) (line, note string) {
 		// The digest is 16 digits, and equal or not: a word tells that better.
 		if s.Map.State == "committed" && s.Map.Digest == r.Map.Digest {
 			state = "same"
+		} else if r.another(s) {
+			state = fmt.Sprintf("version %d", s.Map.Version)
 		} else if s.Map.State == "committed" {
 			state = "OTHER"
 		}
@@ -274,6 +319,9 @@ func (n *nodeReport) text(r *statusReport) (line, note string) {
 			(time.Duration(s.Uptime) * time.Second).String(), s.LeaseMS, s.BeatAgeMS, doctor.OneLine(strings.Join(s.Fabrics, ", ")))
 	} else if n.StatusError != "" {
 		note += fmt.Sprintf("\n%s says nothing of itself: %s\n", name, doctor.OneLine(n.StatusError))
+	}
+	if r.zoned() {
+		name += "\t" + orDash(doctor.OneLine(n.Zone))
 	}
 	return strings.Join(append([]string{name, fmt.Sprint(n.Shards), n.State, path, read, send}, cells...), "\t") + "\n", note
 }
