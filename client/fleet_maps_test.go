@@ -161,7 +161,9 @@ func (g *changing) bounded(rng *rand.Rand, shown map[string]int) {
 }
 
 // rest passes some time.
-func (g *changing) rest(rng *rand.Rand, most time.Duration) { time.Sleep(time.Duration(rng.Int64N(int64(most)))) }
+func (g *changing) rest(rng *rand.Rand, most time.Duration) {
+	time.Sleep(time.Duration(rng.Int64N(int64(most))))
+}
 
 // note keeps what was done, for a run that fails.
 func (g *changing) note(format string, args ...any) {
@@ -194,6 +196,20 @@ func (g *changing) publish(nodes ...string) {
 		g.rest(g.rng, 200*time.Millisecond)
 		g.Inform(g.node(id))
 	}
+}
+
+// dialLive is a client of nodes that change, whose leases go by virtual time. The caller closes it.
+func dialLive(t *testing.T, r *clienttest.Replicas, timeout time.Duration) *client.Client {
+	t.Helper()
+	start := time.Now()
+	cfg := configFake(r.Nodes[0].Server)
+	cfg.Servers, cfg.Timeout, cfg.DialTimeout = []string{r.Nodes[0].Addr, r.Nodes[1].Addr}, timeout, timeout
+	w := world.World{Heap: true, Now: func() int64 { return int64(time.Hour + time.Since(start)) }}
+	c, err := client.Dial(world.With(t.Context(), w), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // step changes something.
@@ -273,14 +289,7 @@ func changeMaps(t *testing.T, seed uint64) {
 	g.Words()
 	g.Live()
 	g.keys = g.Distinct(12)
-	start := time.Now()
-	ctx := world.With(t.Context(), world.World{Heap: true, Now: func() int64 { return int64(time.Hour + time.Since(start)) }})
-	cfg := configFake(g.Nodes[0].Server)
-	cfg.Servers, cfg.Timeout, cfg.DialTimeout = []string{g.Nodes[0].Addr, g.Nodes[1].Addr}, callTime, callTime
-	var err error
-	if g.c, err = client.Dial(ctx, cfg); err != nil {
-		t.Fatal(err)
-	}
+	g.c = dialLive(t, g.Replicas, callTime)
 	done, stop := context.WithCancel(t.Context())
 	var beats sync.WaitGroup
 	beats.Go(func() {

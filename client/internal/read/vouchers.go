@@ -123,7 +123,7 @@ func (v *vouchers) join(f *route.Router, key []byte) int {
 		s.Groups.Seek(id)
 		return i
 	}
-	led.Meet(s, told.Voters)
+	led.Meet(s, told)
 	var at [wire.MaxVoters / 2]struct {
 		s    *session.Session
 		cell layout.Place

@@ -75,7 +75,7 @@ func (w *words) begin(s *session.Session, stripe int) bool {
 		s.Groups.Seek(w.of.Group()) // it may lead by now
 		return false
 	}
-	w.of.Meet(s, told.Voters)
+	w.of.Meet(s, told)
 	w.told = told
 	for range len(told.Voters) / 2 {
 		if !w.ask(s, stripe) {

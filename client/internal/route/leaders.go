@@ -46,6 +46,7 @@ const (
 type group struct {
 	id     uint32
 	nodes  []string     // at least one; the first leads where it can; behind those of the map strangers (strangers.go)
+	mapped int          // how many of the nodes are of the map
 	peers  []*peer.Peer // of the nodes
 	seat   *seat        // of all tables that have the group
 	router *Router
@@ -58,8 +59,9 @@ type group struct {
 // the slot, in another group, could be known at a replica before what became of the older one is.
 type seat struct {
 	atomic.Pointer[leader]
-	names *peer.IDs
-	fresh *Fresh
+	names  *peer.IDs
+	fresh  *Fresh
+	config atomic.Uint64 // the newest configuration that a leader has told of
 }
 
 // A leader is such a belief. It is immutable.
@@ -87,6 +89,7 @@ func groups(r *Router, m *cluster.Map, peers map[string]*peer.Peer, old []*group
 		for _, replica := range of.Replicas {
 			g.nodes = append(g.nodes, m.Nodes[replica.Node].ID)
 		}
+		g.mapped = len(g.nodes)
 		for _, id := range r.strangers.of[of.ID] {
 			if !slices.Contains(g.nodes, id) {
 				g.nodes = append(g.nodes, id)
@@ -271,6 +274,15 @@ func (t *table) heed(ctx context.Context, p *peer.Peer, key []byte, err error) s
 
 // heed learns of a call for keys of the group that has failed at a peer with err, and says what becomes of it.
 func (g *group) heed(ctx context.Context, p *peer.Peer, err error) step {
+	next := g.heard(ctx, p, err)
+	if next != stepLed && next != stepOver && g.isStranger(p.Node) && !errors.As(err, new(*session.NotLeader)) {
+		fails(g.router, g, p.Node)
+	}
+	return next
+}
+
+// heard is heed for a node of the map.
+func (g *group) heard(ctx context.Context, p *peer.Peer, err error) step {
 	said, moved := (*session.NotLeader)(nil), (*session.Moved)(nil)
 	switch {
 	case errors.As(err, &said):

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rdmakv/rdmakv/client/internal/peer"
 	"github.com/rdmakv/rdmakv/client/internal/session"
 )
 
@@ -20,7 +19,8 @@ import (
 //
 // Which replicas a group has its own log says, and the map follows: so a stranger may well lead before there is a map that has it, and for as long as
 // nobody makes one. It is therefore taken into the table, behind the replicas of the map, if gossip or the map knows such a node. That is a hint as all that
-// a replica says: a node that has no replica answers that it has none, and is left. The next map ends it.
+// a replica says. A stranger is put out again when it fails a call in another way than by naming a leader, when the newest configuration that a
+// leader has told of does not have it, and by the next map; one that has failed stays out for a second, whoever names it.
 
 const (
 	// maxStrangers bounds those of a group: what is said may be nonsense.
@@ -39,6 +39,7 @@ type strangers struct {
 
 	of   map[uint32][]string // by group; Router.mu
 	made map[string]bool     // those whose peers were made for that, so that they are ended with it; Router.mu
+	shy  map[string]int64    // those that have failed a call: when they may be taken in again, on the time since born; Router.mu
 }
 
 // look has the router look for news soon, at the node of s first; nil: at any.
@@ -53,12 +54,13 @@ func (x *strangers) look(r *Router, s *session.Session) {
 func (x *strangers) known() {
 	clear(x.of)
 	clear(x.made)
+	clear(x.shy)
 	x.due.Store(0)
 	x.rest.Store(0)
 }
 
 // takeIn puts those of the named nodes into the table that its group does not have, if they are known to be there, and returns
-// the group as the table has it then; nil if that is no other than g.
+// the group as the table has it then; nil if there is none, or the client is closed.
 func takeIn(r *Router, g *group, names ...string) *group {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,50 +70,104 @@ func takeIn(r *Router, g *group, names ...string) *group {
 		return nil
 	}
 	x := &r.strangers
-	fresh := slices.Clone(x.of[g.id])
+	list, at := slices.Clone(x.of[g.id]), int64(time.Since(x.born))
 	for _, node := range names {
-		if node != "" && !slices.Contains(now.nodes, node) && !slices.Contains(fresh, node) && len(fresh) < maxStrangers && (old.m.Has(node) || r.members[node] != nil) {
-			fresh = append(fresh, node)
+		switch {
+		case node == "" || slices.Contains(now.nodes, node) || slices.Contains(list, node) || len(list) == maxStrangers:
+		case !old.m.Has(node) && r.members[node] == nil || at < x.shy[node]:
+		default:
+			list = append(list, node)
 		}
 	}
-	if len(fresh) > len(x.of[g.id]) {
-		if x.of == nil {
-			x.of, x.made = map[uint32][]string{}, map[string]bool{}
-		}
-		x.of[g.id] = fresh
-		t := *old
-		t.peers = withPeers(r, old, fresh)
-		t.led = groups(r, t.m, t.peers, old.led)
-		r.table.Store(&t)
-		r.log.Info("replicas that the shard map does not have", "group", g.id, "nodes", fresh, "version", t.m.Version)
-		now = t.groupOf(Share{Group: g.id})
+	if len(list) == len(x.of[g.id]) {
+		return now
 	}
-	if now == g {
-		return nil
-	}
-	return now
+	return haveLocked(r, old, g.id, list)
 }
 
-// withPeers is the peers of a table and those of the nodes, which are strangers. r.mu is held.
-func withPeers(r *Router, t *table, nodes []string) map[string]*peer.Peer {
-	peers := maps.Clone(t.peers)
-	for _, id := range nodes {
-		if peers[id] == nil {
-			peers[id] = newPeer(r, id, t.m)
-			r.strangers.made[id] = true
-		}
+// fails puts a stranger out that has failed a call.
+func fails(r *Router, g *group, node string) {
+	r.mu.Lock()
+	x := &r.strangers
+	if len(x.shy) >= maxSeen || x.shy == nil {
+		x.shy = map[string]int64{}
 	}
-	return peers
+	x.shy[node] = int64(time.Since(x.born) + strangeRest)
+	r.mu.Unlock()
+	putOut(r, g, func(o string) bool { return o != node })
 }
 
-// Meet takes the voters of a group in that its leader has told of, by a session, if there are any that the table does not have; and
-// has the router look for a newer map. It waits for nothing.
-func (l Led) Meet(s *session.Session, voters []string) {
-	if l.knows(voters) {
+// putOut takes those strangers out of the table's group that are not to stay in it.
+func putOut(r *Router, g *group, stays func(node string) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := r.strangers.of[g.id]
+	list := slices.DeleteFunc(slices.Clone(all), func(node string) bool { return !stays(node) })
+	if !r.closed && len(list) < len(all) {
+		haveLocked(r, r.table.Load(), g.id, list)
+	}
+}
+
+// haveLocked makes a table in which a group has these strangers, and returns the group. Peers that were made for strangers alone are closed. Router.mu
+// is held.
+func haveLocked(r *Router, old *table, group uint32, list []string) *group {
+	x := &r.strangers
+	if x.of == nil {
+		x.of, x.made = map[uint32][]string{}, map[string]bool{}
+	}
+	x.of[group] = list
+	t := *old
+	t.peers = maps.Clone(old.peers)
+	for _, id := range list {
+		if t.peers[id] == nil {
+			t.peers[id] = newPeer(r, id, t.m)
+			x.made[id] = true
+		}
+	}
+	for id := range x.made {
+		if !x.isLocked(id) {
+			r.retireLocked(t.peers[id])
+			delete(t.peers, id)
+			delete(x.made, id)
+		}
+	}
+	t.led = groups(r, t.m, t.peers, old.led)
+	r.table.Store(&t)
+	r.log.Info("replicas that the shard map does not have", "group", group, "nodes", list, "version", t.m.Version)
+	return t.groupOf(Share{Group: group})
+}
+
+// isLocked reports whether a node is a stranger in any group. Router.mu is held.
+func (x *strangers) isLocked(node string) bool {
+	for _, list := range x.of {
+		if slices.Contains(list, node) {
+			return true
+		}
+	}
+	return false
+}
+
+// Meet goes by what a leader has told of its group, by a session: voters that the table does not have are taken in, and the router looks for a newer map; others
+// that are strangers are put out. It waits for nothing.
+func (l Led) Meet(s *session.Session, told *session.GroupInfo) {
+	g := l.g
+	newest := g.seat.config.Load()
+	if told.Config < newest {
+		return // what it says is over
+	}
+	if told.Config == newest && g.knows(told.Voters) && g.hasOnly(told.Voters) {
 		return
 	}
-	r := l.g.router
-	x := &r.strangers
+	for newest < told.Config && !g.seat.config.CompareAndSwap(newest, told.Config) {
+		newest = g.seat.config.Load()
+	}
+	if !g.hasOnly(told.Voters) {
+		putOut(g.router, g, func(node string) bool { return slices.Contains(told.Voters, node) })
+	}
+	if g.knows(told.Voters) {
+		return
+	}
+	x := &g.router.strangers
 	now, due := int64(time.Since(x.born)), x.due.Load()
 	if now < due {
 		return
@@ -121,16 +177,29 @@ func (l Led) Meet(s *session.Session, voters []string) {
 		return // another call does it
 	}
 	x.rest.Store(rest)
-	takeIn(r, l.g, voters...)
-	x.look(r, s)
+	takeIn(g.router, g, told.Voters...)
+	x.look(g.router, s)
 }
 
 // knows reports whether the table has all of the voters.
-func (l Led) knows(voters []string) bool {
+func (g *group) knows(voters []string) bool {
 	for _, v := range voters {
-		if !slices.Contains(l.g.nodes, v) {
+		if !slices.Contains(g.nodes, v) {
 			return false
 		}
 	}
 	return true
 }
+
+// hasOnly reports whether all strangers are among the voters.
+func (g *group) hasOnly(voters []string) bool {
+	for _, node := range g.nodes[g.mapped:] {
+		if !slices.Contains(voters, node) {
+			return false
+		}
+	}
+	return true
+}
+
+// isStranger reports whether a node has a replica by the word of others alone.
+func (g *group) isStranger(node string) bool { return slices.Contains(g.nodes[g.mapped:], node) }
