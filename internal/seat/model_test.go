@@ -2,6 +2,7 @@ package seat
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -474,13 +475,22 @@ func (w *world) converge() {
 	}
 }
 
+// models is how many clusters each test of the model goes through; a seed is that of the same cluster on every machine.
+var models = flag.Int("models", 0, "how many clusters; 0: 120, or 40 with -short")
+
+func modelRuns() int {
+	switch {
+	case *models > 0:
+		return *models
+	case testing.Short():
+		return 40
+	}
+	return 120
+}
+
 // TestModel: whatever dies, is late or is asked for, what must hold does, and everything comes to an end.
 func TestModel(t *testing.T) {
-	runs := 400
-	if testing.Short() {
-		runs = 60
-	}
-	for i := range runs {
+	for i := range modelRuns() {
 		w := newWorld(t, uint64(i), false)
 		for range 3 {
 			for range 1200 {
@@ -499,11 +509,7 @@ func TestModel(t *testing.T) {
 
 // TestModelOfALoss: a node dies for good, whatever is under way. What is under way can be canceled then, without it, and the node be removed or replaced.
 func TestModelOfALoss(t *testing.T) {
-	runs := 400
-	if testing.Short() {
-		runs = 60
-	}
-	for i := range runs {
+	for i := range modelRuns() {
 		w := newWorld(t, uint64(i), true)
 		for range 600 + w.rand.IntN(1200) {
 			w.steps++
