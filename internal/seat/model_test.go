@@ -193,13 +193,12 @@ func (w *world) lead(r *raft, l *member) {
 	if do.Act == Nothing || do.Act != Transfer && l.changing() {
 		return
 	}
-	// What it takes away or adds must leave as many voters to spare, as far as it knows, unless all that stay are there.
-	away := false
+	away := false // that stays
 	for _, v := range l.config.Voters {
 		p := g.Replica(uint64(v.ID))
 		away = away || v.ID != l.id && p != nil && !p.Leaves && !l.heard[v.ID]
 	}
-	if away && (do.Act == Promote || do.Act == Demote && l.spare(&do.Config) < l.spare(&l.config)) {
+	if away && (do.Act == Promote && do.Config.Majority() > l.config.Majority() || do.Act == Demote && l.spare(&do.Config) < 0) {
 		w.fault("group %d: %v %d, and a replica that stays is away", r.id, do.Act, do.Replica)
 	}
 	w.note("group %d: %d at %s (map %d): %v %d", r.id, l.id, l.node, h.m.Version, do.Act, do.Replica)

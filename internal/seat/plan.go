@@ -194,12 +194,23 @@ func rebalance(p *placing) []meta.Move {
 		}
 		list = p.goes(list, g, from, to)
 	}
+	return p.evenOut(list)
+}
+
+// evenOut brings the nodes to their shares.
+func (p *placing) evenOut(list []meta.Move) []meta.Move {
 	for range meta.MaxMoves {
-		g, from, to := p.even()
-		if g == nil {
+		hops := []hop{{}}
+		h := &hops[0]
+		if h.g, h.from, h.to = p.even(); h.g == nil {
+			hops = p.chain()
+		}
+		if len(hops) == 0 {
 			break
 		}
-		list = p.goes(list, g, from, to)
+		for _, h := range hops {
+			list = p.goes(list, h.g, h.from, h.to)
+		}
 	}
 	return list
 }
@@ -241,15 +252,7 @@ func remove(d *cluster.Draft, gone []string) ([]meta.Move, error) {
 			list = p.goes(list, g, r.Node, to)
 		}
 	}
-	list = p.sizeMeta(list)
-	for range meta.MaxMoves { // what was given to the next best may have to be evened out
-		g, from, to := p.even()
-		if g == nil {
-			break
-		}
-		list = p.goes(list, g, from, to)
-	}
-	return list, nil
+	return p.evenOut(p.sizeMeta(list)), nil // what was given to the next best may have to be evened out
 }
 
 // replace gives what a node has to another one. Where that has a replica already, a third node gets the one that is left over, if there is one.
@@ -278,7 +281,7 @@ func replicas(p *placing, want int) ([]meta.Move, error) {
 	if len(p.nodes) < want {
 		return nil, refuse("%d replicas on %d nodes: each replica of a group is on a node of its own; add nodes first", want, len(p.nodes))
 	}
-	p.share = shares(p.nodes, want*(len(p.groups)-1), len(p.groups)-1)
+	p.share = shares(p.nodes, want*(len(p.groups)-1), len(p.groups)-1, p.has)
 	list := []meta.Move{}
 	for i := range p.groups[1:] {
 		g := &p.groups[1+i]
@@ -289,7 +292,7 @@ func replicas(p *placing, want int) ([]meta.Move, error) {
 			list = p.goes(list, g, p.least(g), "")
 		}
 	}
-	return list, nil
+	return p.evenOut(list), nil
 }
 
 // Describe says what a task does, in words that follow its number.
