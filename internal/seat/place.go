@@ -46,7 +46,7 @@ func newPlacing(d *cluster.Draft, out ...string) *placing {
 	return p
 }
 
-// shares gives each node its share of so many things: by weight, rounded down or up (largest remainder, then who has more already, so that nothing goes from a node to
+// shares gives each node its share of so many things: by weight, rounded down or up (largest remainder, then who has more above that already, so that nothing goes from a node to
 // another one for nothing, then the lower id), and never more than most.
 func shares(nodes map[string]cluster.DraftNode, total, most int, has map[string]int) map[string]int {
 	share := make(map[string]int, len(nodes))
@@ -70,7 +70,7 @@ func shares(nodes map[string]cluster.DraftNode, total, most int, has map[string]
 			rest -= share[n]
 		}
 		slices.SortStableFunc(left, func(a, b string) int {
-			return cmp.Or(cmp.Compare(part(b)%sum, part(a)%sum), cmp.Compare(has[b], has[a]))
+			return cmp.Or(cmp.Compare(part(b)%sum, part(a)%sum), cmp.Compare(has[b]-share[b], has[a]-share[a]))
 		})
 		for _, n := range left[:rest] {
 			share[n]++

@@ -134,9 +134,13 @@ func (r *Request) check(m *cluster.Map) error {
 		}
 	}
 	switch r.Kind {
-	case meta.Add, meta.Remove:
+	case meta.Add:
 		if len(r.Nodes) == 0 || r.Old != "" || r.Replicas != 0 {
-			return refuse("no nodes are named")
+			return refuse("adding names the nodes that come, and nothing else")
+		}
+	case meta.Remove:
+		if len(r.Nodes) == 0 || r.Old != "" || r.Replicas != 0 {
+			return refuse("removing names the nodes that go, and nothing else")
 		}
 	case meta.Replace:
 		if len(r.Nodes) != 1 || r.Replicas != 0 {
@@ -150,9 +154,12 @@ func (r *Request) check(m *cluster.Map) error {
 		}
 	case meta.Rebalance:
 		if len(r.Nodes) != 0 || r.Old != "" || r.Replicas != 0 {
-			return refuse("rebalance names no nodes")
+			return refuse("rebalance names no nodes, and no number")
 		}
 	case meta.Replicas:
+		if len(r.Nodes) != 0 || r.Old != "" {
+			return refuse("the number of replicas names no nodes")
+		}
 		if n := r.Replicas; n < 1 || n > cluster.MaxReplicas || n%2 == 0 {
 			return refuse("%d replicas: 1, 3, 5 or 7 are possible, because an even number bears no more losses than one less", n)
 		}
@@ -247,7 +254,7 @@ func remove(d *cluster.Draft, gone []string) ([]meta.Move, error) {
 			}
 			to := p.best(g, r.Node)
 			if to == "" && g.ID != 0 {
-				return nil, refuse("group %d has %d replicas, and %d nodes would be left: each replica needs a node of its own (kvclient cluster replicas, or add a node first)", g.ID, len(g.Replicas), len(p.nodes))
+				return nil, refuse("group %d has %d replicas, and %d nodes would be left: each replica needs a node of its own (kvclient cluster replace has another node take the place, kvclient cluster replicas makes them fewer)", g.ID, len(g.Replicas), len(p.nodes))
 			}
 			list = p.goes(list, g, r.Node, to)
 		}
