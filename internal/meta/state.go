@@ -21,8 +21,8 @@ const (
 	MaxTasks = 64
 	// MaxMoves bounds the moves of a task.
 	MaxMoves = (1 + cluster.MaxGroups) * cluster.MaxReplicas
-	// maxText bounds a text of a task.
-	maxText = 256
+	// maxTasks bounds the bytes of the tasks, so that a state has room for the largest map at any time. The largest task fits.
+	maxTasks = MaxState - (cluster.MaxMap+2)/3*4 - 256
 )
 
 // A State is what the cluster has agreed on. It is immutable: who changes it works on a Clone.
@@ -131,20 +131,38 @@ func (s *State) NextTask() uint64 {
 	return s.Tasks[len(s.Tasks)-1].ID + 1
 }
 
-// AddTask appends a task. If there are too many, the oldest ones that have ended go. false: so many are not over.
+// AddTask appends a task. If there are too many, or what they take is too much, the oldest ones that have ended go. false: those that have not are too many.
 func (s *State) AddTask(t Task) bool {
-	for i := 0; len(s.Tasks) >= MaxTasks && i < len(s.Tasks); {
+	sum := t.most()
+	for i := range s.Tasks {
+		sum += s.Tasks[i].most()
+	}
+	full := func() bool { return len(s.Tasks) >= MaxTasks || sum > maxTasks }
+	for i := 0; full() && i < len(s.Tasks); {
 		if s.Tasks[i].Over() {
+			sum -= s.Tasks[i].most()
 			s.Tasks = slices.Delete(s.Tasks, i, i+1)
 			continue
 		}
 		i++
 	}
-	if len(s.Tasks) >= MaxTasks {
+	if full() {
 		return false
 	}
 	s.Tasks = append(s.Tasks, t)
 	return true
+}
+
+// most bounds the bytes that the task takes in an encoded state until it is over: its moves get ids and times.
+func (t *Task) most() int {
+	n := 192
+	for _, node := range t.Nodes {
+		n += len(node) + 3
+	}
+	for i := range t.Moves {
+		n += 176 + len(t.Moves[i].From) + len(t.Moves[i].To)
+	}
+	return n
 }
 
 // ErrMalformed: bytes that are no state, or one that breaks a rule.
@@ -176,10 +194,12 @@ func (s *State) Encode() []byte {
 // Parse reads what Encode wrote. ErrMalformed, ErrNewer.
 func Parse(b []byte) (*State, error) {
 	switch {
-	case len(b) == 0 || b[0] == 0 || len(b) > MaxState:
-		return nil, fmt.Errorf("%w: %d bytes, 1 to %d are possible", ErrMalformed, len(b), MaxState)
-	case b[0] > Format:
+	case len(b) == 0 || b[0] == 0:
+		return nil, fmt.Errorf("%w: %d bytes without a format", ErrMalformed, len(b))
+	case b[0] > Format: // before any bound, because a newer program may have others
 		return nil, fmt.Errorf("%w: it has format %d, this program knows %d", ErrNewer, b[0], Format)
+	case len(b) > MaxState:
+		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrMalformed, len(b), MaxState)
 	}
 	d := json.NewDecoder(bytes.NewReader(b[1:]))
 	d.DisallowUnknownFields()

@@ -2,6 +2,7 @@ package seat
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -192,13 +193,12 @@ func (w *world) lead(r *raft, l *member) {
 	if do.Act == Nothing || do.Act != Transfer && l.changing() {
 		return
 	}
-	// What it takes away or adds must leave as many voters to spare, as far as it knows, unless all that stay are there.
-	away := false
+	away := false // that stays
 	for _, v := range l.config.Voters {
 		p := g.Replica(uint64(v.ID))
 		away = away || v.ID != l.id && p != nil && !p.Leaves && !l.heard[v.ID]
 	}
-	if away && (do.Act == Promote || do.Act == Demote && l.spare(&do.Config) < l.spare(&l.config)) {
+	if away && (do.Act == Promote && do.Config.Majority() > l.config.Majority() || do.Act == Demote && l.spare(&do.Config) < 0) {
 		w.fault("group %d: %v %d, and a replica that stays is away", r.id, do.Act, do.Replica)
 	}
 	w.note("group %d: %d at %s (map %d): %v %d", r.id, l.id, l.node, h.m.Version, do.Act, do.Replica)
@@ -474,13 +474,22 @@ func (w *world) converge() {
 	}
 }
 
+// models is how many clusters each test of the model goes through; a seed is that of the same cluster on every machine.
+var models = flag.Int("models", 0, "how many clusters; 0: 120, or 40 with -short")
+
+func modelRuns() int {
+	switch {
+	case *models > 0:
+		return *models
+	case testing.Short():
+		return 40
+	}
+	return 120
+}
+
 // TestModel: whatever dies, is late or is asked for, what must hold does, and everything comes to an end.
 func TestModel(t *testing.T) {
-	runs := 400
-	if testing.Short() {
-		runs = 60
-	}
-	for i := range runs {
+	for i := range modelRuns() {
 		w := newWorld(t, uint64(i), false)
 		for range 3 {
 			for range 1200 {
@@ -499,11 +508,7 @@ func TestModel(t *testing.T) {
 
 // TestModelOfALoss: a node dies for good, whatever is under way. What is under way can be canceled then, without it, and the node be removed or replaced.
 func TestModelOfALoss(t *testing.T) {
-	runs := 400
-	if testing.Short() {
-		runs = 60
-	}
-	for i := range runs {
+	for i := range modelRuns() {
 		w := newWorld(t, uint64(i), true)
 		for range 600 + w.rand.IntN(1200) {
 			w.steps++

@@ -43,8 +43,7 @@ type Doing struct {
 // in that order, so that the group never has fewer voters than before while a replica goes from one node to another. Steady says whether a learner lacks so little, and has
 // for so long, that it can vote.
 //
-// While a voter that stays is away no other one begins to vote, and of an odd number of voters none that is there stops: the group would need one more of those that are left
-// than it did. Of an even number one can always stop, because the majority becomes smaller by one, too.
+// While a voter that stays is away, none begins to vote if that makes the majority larger, and none stops if those that are there would be no majority without it.
 //
 // g is the group as the map has it. st is of this replica; if it does not lead, there is nothing to do.
 func Next(g *cluster.DraftGroup, st *consensus.Status, steady func(consensus.ReplicaID) bool) Doing {
@@ -83,7 +82,7 @@ func Next(g *cluster.DraftGroup, st *consensus.Status, steady func(consensus.Rep
 			switch away := absent(st, stays); {
 			case !steady(id):
 				waits = "replica " + text(id) + " at " + p.Node + " gets what the group has"
-			case away != 0:
+			case away != 0 && len(c.Voters)%2 == 1:
 				waits = "replica " + text(away) + " at " + c.Node(away) + " is away"
 			default:
 				return Doing{Act: Promote, Replica: id, Config: with(c, consensus.Member{ID: id, Node: p.Node}, true)}
@@ -100,13 +99,14 @@ func Next(g *cluster.DraftGroup, st *consensus.Status, steady func(consensus.Rep
 		return Doing{Why: waits}
 	}
 	for _, m := range c.Voters {
-		switch away := absent(st, stays); {
-		case stays(m.ID):
-		case away != 0 && len(c.Voters)%2 == 1 && heard(st, m.ID):
+		if stays(m.ID) || m.ID == st.ID { // the others first, and then this one
+			continue
+		}
+		less := with(c, m, false)
+		if away := absent(st, stays); away != 0 && there(st, &less) < less.Majority() {
 			return Doing{Why: "replica " + text(away) + " at " + c.Node(away) + " is away"}
-		case m.ID != st.ID:
-			return Doing{Act: Demote, Replica: m.ID, Config: with(c, m, false)}
-		} // the others first, and then this one
+		}
+		return Doing{Act: Demote, Replica: m.ID, Config: less}
 	}
 	if !stays(st.ID) {
 		if to := heir(g, st); to != 0 {
@@ -131,6 +131,16 @@ func hasConfig(st *consensus.Status) bool {
 // heard says whether a replica was heard of lately, or is this one.
 func heard(st *consensus.Status, id consensus.ReplicaID) bool {
 	return id == st.ID || slices.ContainsFunc(st.Peers, func(p consensus.Peer) bool { return p.ID == id && p.Active })
+}
+
+// there is how many voters of a configuration were heard of lately.
+func there(st *consensus.Status, c *consensus.Config) (n int) {
+	for _, v := range c.Voters {
+		if heard(st, v.ID) {
+			n++
+		}
+	}
+	return n
 }
 
 // absent is a voter that stays and was not heard of lately; 0: there is none.

@@ -16,6 +16,7 @@ import (
 // A placing is a draft in which replicas are moved at once, to find out where they are to go.
 type placing struct {
 	nodes  map[string]cluster.DraftNode // that may get replicas
+	names  []string                     // of these, rising
 	groups []cluster.DraftGroup         // with the replicas that do not leave
 	has    map[string]int               // replicas of groups with shards, by node
 	share  map[string]int
@@ -27,6 +28,7 @@ func newPlacing(d *cluster.Draft, out ...string) *placing {
 	for _, n := range out {
 		delete(p.nodes, n)
 	}
+	p.names = slices.Sorted(maps.Keys(p.nodes))
 	for _, g := range d.Groups {
 		g.Replicas = slices.DeleteFunc(slices.Clone(g.Replicas), func(r cluster.DraftReplica) bool { return r.Leaves })
 		p.groups = append(p.groups, g)
@@ -40,12 +42,13 @@ func newPlacing(d *cluster.Draft, out ...string) *placing {
 	for _, g := range p.groups[1:] {
 		total += len(g.Replicas)
 	}
-	p.share = shares(p.nodes, total, len(p.groups)-1) // a node has one replica of a group at most
+	p.share = shares(p.nodes, total, len(p.groups)-1, p.has) // a node has one replica of a group at most
 	return p
 }
 
-// shares gives each node its share of so many things: by weight, rounded down or up (largest remainder, then the lower id), and never more than most.
-func shares(nodes map[string]cluster.DraftNode, total, most int) map[string]int {
+// shares gives each node its share of so many things: by weight, rounded down or up (largest remainder, then who has more above that already, so that nothing goes from a node to
+// another one for nothing, then the lower id), and never more than most.
+func shares(nodes map[string]cluster.DraftNode, total, most int, has map[string]int) map[string]int {
 	share := make(map[string]int, len(nodes))
 	left := slices.Sorted(maps.Keys(nodes))
 	for len(left) > 0 {
@@ -66,7 +69,9 @@ func shares(nodes map[string]cluster.DraftNode, total, most int) map[string]int 
 			share[n] = int(part(n) / sum)
 			rest -= share[n]
 		}
-		slices.SortStableFunc(left, func(a, b string) int { return cmp.Compare(part(b)%sum, part(a)%sum) })
+		slices.SortStableFunc(left, func(a, b string) int {
+			return cmp.Or(cmp.Compare(part(b)%sum, part(a)%sum), cmp.Compare(has[b]-share[b], has[a]-share[a]))
+		})
 		for _, n := range left[:rest] {
 			share[n]++
 		}
@@ -75,10 +80,11 @@ func shares(nodes map[string]cluster.DraftNode, total, most int) map[string]int 
 	return share
 }
 
-// mates is how many replicas of a group, but for the one at a node, are in the zone of a node.
+// mates is how many replicas of a group, but for the one at a node, are in the zone of a node. Those at nodes that are to have nothing do not count.
 func (p *placing) mates(g *cluster.DraftGroup, node, but string) (n int) {
 	for _, r := range g.Replicas {
-		if r.Node != but && r.Node != node && p.nodes[r.Node].Zone == p.nodes[node].Zone {
+		at, stays := p.nodes[r.Node]
+		if stays && r.Node != but && r.Node != node && at.Zone == p.nodes[node].Zone {
 			n++
 		}
 	}
@@ -93,7 +99,7 @@ func (p *placing) best(g *cluster.DraftGroup, instead string) (node string) {
 		score      uint64
 	}
 	var most rank
-	for _, n := range slices.Sorted(maps.Keys(p.nodes)) {
+	for _, n := range p.names {
 		if g.At(n) != nil {
 			continue
 		}
@@ -134,7 +140,7 @@ func (p *placing) even() (g *cluster.DraftGroup, from, to string) {
 			if p.has[r.Node] <= p.share[r.Node] {
 				continue
 			}
-			for _, n := range slices.Sorted(maps.Keys(p.nodes)) {
+			for _, n := range p.names {
 				worse := p.mates(o, n, r.Node) - p.mates(o, r.Node, "")
 				if p.has[n] >= p.share[n] || o.At(n) != nil || worse > 0 {
 					continue
@@ -146,6 +152,57 @@ func (p *placing) even() (g *cluster.DraftGroup, from, to string) {
 		}
 	}
 	return g, from, to
+}
+
+// A hop is a replica that goes from a node to another one.
+type hop struct {
+	g        *cluster.DraftGroup
+	from, to string
+}
+
+// chain finds the fewest replicas that have to go from a node above its share to a second one, from that to a third one and so on, up to one below its share, in no worse
+// zones, where no single one can: the node below has a replica of each group already that the one above has. nil: there is no such chain.
+func (p *placing) chain() (list []hop) {
+	at := make(map[string][]*cluster.DraftGroup) // groups, by node
+	for i := range p.groups[1:] {
+		for _, r := range p.groups[1+i].Replicas {
+			at[r.Node] = append(at[r.Node], &p.groups[1+i])
+		}
+	}
+	by := make(map[string]hop) // how a node is reached; zero: from nowhere
+	var queue []string
+	for _, n := range slices.Sorted(maps.Keys(at)) {
+		if p.has[n] > p.share[n] {
+			by[n] = hop{}
+			queue = append(queue, n)
+		}
+	}
+	for len(queue) > 0 {
+		from := queue[0]
+		queue = queue[1:]
+		for _, to := range p.names {
+			if _, ok := by[to]; ok {
+				continue
+			}
+			i := slices.IndexFunc(at[from], func(g *cluster.DraftGroup) bool {
+				return g.At(to) == nil && p.mates(g, to, from) <= p.mates(g, from, "")
+			})
+			if i < 0 {
+				continue
+			}
+			by[to] = hop{at[from][i], from, to}
+			if p.has[to] >= p.share[to] {
+				queue = append(queue, to)
+				continue
+			}
+			for h := by[to]; h.g != nil; h = by[h.from] {
+				list = append(list, h)
+			}
+			slices.Reverse(list)
+			return list
+		}
+	}
+	return nil
 }
 
 // spread finds a replica that goes to a zone in which its group is not, from one in which it has two; "": there is none. A move to a node that has its share
@@ -185,9 +242,9 @@ func score(group uint32, node string) uint64 {
 	return xxhash.Sum64(b)
 }
 
-// leaders gives each node its share of the groups to lead, by changing who of a group's replicas comes first, in few groups. It moves nothing.
+// leaders gives each node its share of the groups to lead, by changing who of a group's replicas comes first, in few groups. It moves nothing. A node that leads too many gives
+// a group to one that leads too few, or to a third one that gives one of its own on.
 func leaders(d *cluster.Draft) (changed bool) {
-	share := shares(d.Nodes, len(d.Groups)-1, len(d.Groups)-1)
 	leads := make(map[string]int)
 	first := func(g *cluster.DraftGroup) string {
 		return g.Replicas[slices.IndexFunc(g.Replicas, func(r cluster.DraftReplica) bool { return !r.Leaves })].Node
@@ -195,21 +252,46 @@ func leaders(d *cluster.Draft) (changed bool) {
 	for i := range d.Groups[1:] {
 		leads[first(&d.Groups[1+i])]++
 	}
-	for i := range d.Groups[1:] {
-		g := &d.Groups[1+i]
-		from, best := first(g), -1
-		for j, r := range g.Replicas {
-			if !r.Leaves && leads[r.Node] < share[r.Node] && (best < 0 || share[r.Node]-leads[r.Node] > share[g.Replicas[best].Node]-leads[g.Replicas[best].Node]) {
-				best = j
+	share := shares(d.Nodes, len(d.Groups)-1, len(d.Groups)-1, leads)
+	next := func() (last string, by map[string]hop) { // "": nobody leads too many, or nobody can take from them
+		by = make(map[string]hop)
+		var queue []string
+		for _, n := range slices.Sorted(maps.Keys(leads)) {
+			if leads[n] > share[n] {
+				by[n] = hop{}
+				queue = append(queue, n)
 			}
 		}
-		if leads[from] <= share[from] || best < 0 {
-			continue
+		for len(queue) > 0 {
+			from := queue[0]
+			queue = queue[1:]
+			for i := range d.Groups[1:] {
+				g := &d.Groups[1+i]
+				if first(g) != from {
+					continue
+				}
+				for _, r := range g.Replicas {
+					if _, ok := by[r.Node]; ok || r.Leaves {
+						continue
+					}
+					by[r.Node] = hop{g, from, r.Node}
+					if leads[r.Node] < share[r.Node] {
+						return r.Node, by
+					}
+					queue = append(queue, r.Node)
+				}
+			}
 		}
-		r := g.Replicas[best]
-		leads[from]--
-		leads[r.Node]++
-		g.Replicas = slices.Insert(slices.Delete(g.Replicas, best, best+1), 0, r)
+		return "", nil
+	}
+	for last, by := next(); last != ""; last, by = next() {
+		leads[last]++
+		for h := by[last]; h.g != nil; last, h = h.from, by[h.from] {
+			i := slices.IndexFunc(h.g.Replicas, func(r cluster.DraftReplica) bool { return r.Node == h.to })
+			r := h.g.Replicas[i]
+			h.g.Replicas = slices.Insert(slices.Delete(h.g.Replicas, i, i+1), 0, r)
+		}
+		leads[last]--
 		changed = true
 	}
 	return changed

@@ -134,9 +134,13 @@ func (r *Request) check(m *cluster.Map) error {
 		}
 	}
 	switch r.Kind {
-	case meta.Add, meta.Remove:
+	case meta.Add:
 		if len(r.Nodes) == 0 || r.Old != "" || r.Replicas != 0 {
-			return refuse("no nodes are named")
+			return refuse("adding names the nodes that come, and nothing else")
+		}
+	case meta.Remove:
+		if len(r.Nodes) == 0 || r.Old != "" || r.Replicas != 0 {
+			return refuse("removing names the nodes that go, and nothing else")
 		}
 	case meta.Replace:
 		if len(r.Nodes) != 1 || r.Replicas != 0 {
@@ -150,9 +154,12 @@ func (r *Request) check(m *cluster.Map) error {
 		}
 	case meta.Rebalance:
 		if len(r.Nodes) != 0 || r.Old != "" || r.Replicas != 0 {
-			return refuse("rebalance names no nodes")
+			return refuse("rebalance names no nodes, and no number")
 		}
 	case meta.Replicas:
+		if len(r.Nodes) != 0 || r.Old != "" {
+			return refuse("the number of replicas names no nodes")
+		}
 		if n := r.Replicas; n < 1 || n > cluster.MaxReplicas || n%2 == 0 {
 			return refuse("%d replicas: 1, 3, 5 or 7 are possible, because an even number bears no more losses than one less", n)
 		}
@@ -194,12 +201,23 @@ func rebalance(p *placing) []meta.Move {
 		}
 		list = p.goes(list, g, from, to)
 	}
+	return p.evenOut(list)
+}
+
+// evenOut brings the nodes to their shares.
+func (p *placing) evenOut(list []meta.Move) []meta.Move {
 	for range meta.MaxMoves {
-		g, from, to := p.even()
-		if g == nil {
+		hops := []hop{{}}
+		h := &hops[0]
+		if h.g, h.from, h.to = p.even(); h.g == nil {
+			hops = p.chain()
+		}
+		if len(hops) == 0 {
 			break
 		}
-		list = p.goes(list, g, from, to)
+		for _, h := range hops {
+			list = p.goes(list, h.g, h.from, h.to)
+		}
 	}
 	return list
 }
@@ -236,20 +254,12 @@ func remove(d *cluster.Draft, gone []string) ([]meta.Move, error) {
 			}
 			to := p.best(g, r.Node)
 			if to == "" && g.ID != 0 {
-				return nil, refuse("group %d has %d replicas, and %d nodes would be left: each replica needs a node of its own (kvclient cluster replicas, or add a node first)", g.ID, len(g.Replicas), len(p.nodes))
+				return nil, refuse("group %d has %d replicas, and %d nodes would be left: each replica needs a node of its own (kvclient cluster replace has another node take the place, kvclient cluster replicas makes them fewer)", g.ID, len(g.Replicas), len(p.nodes))
 			}
 			list = p.goes(list, g, r.Node, to)
 		}
 	}
-	list = p.sizeMeta(list)
-	for range meta.MaxMoves { // what was given to the next best may have to be evened out
-		g, from, to := p.even()
-		if g == nil {
-			break
-		}
-		list = p.goes(list, g, from, to)
-	}
-	return list, nil
+	return p.evenOut(p.sizeMeta(list)), nil // what was given to the next best may have to be evened out
 }
 
 // replace gives what a node has to another one. Where that has a replica already, a third node gets the one that is left over, if there is one.
@@ -278,7 +288,7 @@ func replicas(p *placing, want int) ([]meta.Move, error) {
 	if len(p.nodes) < want {
 		return nil, refuse("%d replicas on %d nodes: each replica of a group is on a node of its own; add nodes first", want, len(p.nodes))
 	}
-	p.share = shares(p.nodes, want*(len(p.groups)-1), len(p.groups)-1)
+	p.share = shares(p.nodes, want*(len(p.groups)-1), len(p.groups)-1, p.has)
 	list := []meta.Move{}
 	for i := range p.groups[1:] {
 		g := &p.groups[1+i]
@@ -289,7 +299,7 @@ func replicas(p *placing, want int) ([]meta.Move, error) {
 			list = p.goes(list, g, p.least(g), "")
 		}
 	}
-	return list, nil
+	return p.evenOut(list), nil
 }
 
 // Describe says what a task does, in words that follow its number.

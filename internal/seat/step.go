@@ -180,13 +180,13 @@ func (w *walk) arrive(t *meta.Task, m *meta.Move) {
 	}
 	gone, stays := m.FromID, m.ToID
 	if m.State == meta.Undoes {
-		gone, stays = stays, gone
+		gone, stays = m.ToID, 0 // the group's leader gives the old one its vote again, if it has lost it; whether that one is there does not matter here
 	}
 	if !w.r.settled(m.Group, gone, stays, w.s.Map.Version) {
 		return
 	}
 	if gone != 0 {
-		g.Take(gone, stays)
+		g.Take(gone, m.ToID)
 		w.mapped = true
 	}
 	m.Ended = w.now
@@ -227,30 +227,24 @@ func (w *walk) begin(m *meta.Move) {
 	w.changed, w.mapped = true, true
 }
 
-// end ends a task all of whose moves are over.
+// end ends a task all of whose moves are over. Nodes that it was to take out of the map go if they have nothing left.
 func (w *walk) end(t *meta.Task) {
-	t.Ended = w.now
-	w.changed = true
-	if t.State == meta.Canceling {
-		t.State = meta.Canceled
-		return
-	}
-	t.State = meta.Done
 	gone := t.Nodes
-	if t.Kind == meta.Replace {
+	switch {
+	case t.State == meta.Canceling || t.Kind != meta.Remove && t.Kind != meta.Replace:
+		gone = nil
+	case t.Kind == meta.Replace:
 		gone = t.Nodes[:1]
 	}
-	if t.Kind == meta.Remove || t.Kind == meta.Replace {
-		for _, n := range gone {
-			if !slices.ContainsFunc(w.d.Groups, func(g cluster.DraftGroup) bool { return g.At(n) != nil }) {
-				delete(w.d.Nodes, n)
-				w.mapped = true
-			}
+	for _, n := range gone {
+		if !slices.ContainsFunc(w.d.Groups, func(g cluster.DraftGroup) bool { return g.At(n) != nil }) {
+			delete(w.d.Nodes, n)
+			w.mapped = true
 		}
 	}
-	if leaders(w.d) {
-		w.mapped = true
-	}
+	w.mapped = leaders(w.d) || w.mapped
+	t.State = map[meta.TaskState]meta.TaskState{meta.Runs: meta.Done, meta.Canceling: meta.Canceled}[t.State]
+	t.Ended, w.changed = w.now, true
 }
 
 // Holds says why a move that waits does not begin now; "": it may.
@@ -304,6 +298,11 @@ func Holds(s *meta.State, d *cluster.Draft, r Reports, l Limits, m *meta.Move) s
 	for _, v := range lead.Away {
 		if from == nil || from.ID != v {
 			return fmt.Sprintf("a voter of group %d is away, at node %s: with one more that changes the group could lose its majority", m.Group, nodeOf(g, v))
+		}
+	}
+	for _, p := range g.Replicas {
+		if (from == nil || from.ID != p.ID) && !slices.Contains(lead.Voters, p.ID) {
+			return fmt.Sprintf("replica %d of group %d, at node %s, has no vote yet", p.ID, m.Group, p.Node)
 		}
 	}
 	if g.At(m.To) != nil {
