@@ -226,8 +226,10 @@ func (c *cluster) leader(shard uint16) *host {
 		if s == nil {
 			continue
 		}
-		if reign, ok := s.groups.of[shard].Load().Ready(); ok && reign > best {
-			best, lead = reign, h
+		if m := s.groups.of[shard].Load(); m != nil {
+			if reign, ok := m.Ready(); ok && reign > best {
+				best, lead = reign, h
+			}
 		}
 	}
 	return lead

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
+	"github.com/rdmakv/rdmakv/store/internal/ckpt"
 	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/internal/tables"
 )
@@ -92,7 +93,7 @@ func (m *member) giveUp(ctx context.Context, s *Store, g *groupSide) error {
 	for _, id := range m.found.Shards {
 		s.shards[id].Clear()
 	}
-	return s.ckpt.RemoveGroup(ctx, m.group, func() error {
+	return ckpt.RemoveGroup(ctx, s.ckpt, m.group, func() error {
 		to, err := s.disk.Tables(ctx, 0)
 		if err != nil {
 			return err

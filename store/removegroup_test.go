@@ -7,16 +7,20 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/internal/consensus/driver"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/layout"
 	"github.com/rdmakv/rdmakv/store/log"
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // remove has a store give up a replica.
@@ -333,12 +337,32 @@ func TestRemoveGroupEnds(t *testing.T) {
 	again.want(0, "k", "v")
 }
 
-// TestRemoveGroupCrashes: whatever a crash leaves of a replica that is being given up is all of it or nothing, and it can be given up then.
+// TestRemoveGroupCrashes cuts the power before every call of the file system that changes something while a replica is given up: what is left is all of it or
+// nothing, and it can be given up then. Everything else is there.
 func TestRemoveGroupCrashes(t *testing.T) {
-	whole, gone := 0, 0
-	for seed := range uint64(30) {
+	every := uint64(1)
+	if testing.Short() {
+		every = 4
+	}
+	for _, inBase := range []bool{true, false} {
 		fs := memFS()
-		n := openWith(t, alone(fs), aGroup(7, 0, 2), aGroup(8, 1))
+		var on atomic.Bool
+		var calls atomic.Uint64
+		var mu sync.Mutex
+		clones := make(map[string]*crashfs.Disk)
+		rng := rand.New(rand.NewPCG(1, 1))
+		cfg := alone(errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if !on.Load() || op.Kind.ReadOrWrite() != errorfs.OpIsWrite || op.Kind == errorfs.OpFileClose || op.Kind == errorfs.OpLock || calls.Add(1)%every != 0 {
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			name := fmt.Sprintf("call %d, %v of %s", calls.Load(), op.Kind, op.Path)
+			clones[name] = fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100 * (len(clones) % 2), RNG: rng})
+			return nil
+		})))
+		cfg.LogBytes = MinLogBytes // the disk is copied with all its files
+		n := openWith(t, cfg, aGroup(7, 0, 2), aGroup(8, 1))
 		n.leads(0)
 		n.leads(1)
 		n.put(1, "k", "v")
@@ -346,48 +370,58 @@ func TestRemoveGroupCrashes(t *testing.T) {
 		for i := range 20 {
 			n.put(i%2*2, fmt.Sprint("k", i), "v")
 		}
-		if seed%2 == 0 {
+		if inBase {
 			n.checkpoint()
 		}
-		// Somewhere in the call.
-		rng := rand.New(rand.NewPCG(seed, 1))
-		ended := make(chan error, 1)
-		go func() { ended <- RemoveGroup(t.Context(), n.Store, 7, 1) }()
-		waitFor(t, "the replica to be stopped", func() bool { _, err := EngineOf(n.Store).Status(7); return err != nil })
-		at := n.groups.of[0].Load()
-		switch seed % 3 {
-		case 0:
-			waitFor(t, "it to be out of the base", func() bool { return at == nil || !at.has.Load() })
-		case 1:
-			if err := <-ended; err != nil {
-				t.Fatal(err)
-			}
-			ended <- nil
-		}
-		clone := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
-		if err := <-ended; err != nil {
+		on.Store(true)
+		n.remove(7, 1)
+		on.Store(false)
+		clones["when it returns"] = fs.CrashClone(vfs.CrashCloneCfg{})
+		if err := n.Close(); err != nil {
 			t.Fatal(err)
 		}
-		n = open(t, alone(clone))
-		n.leads(1)
-		n.want(1, "k", "v")
-		n.want(3, "own", "v")
-		if left := ReplicasOf(n.Store); len(left) == 2 {
-			whole++
-			n.leads(0)
-			for i := range 20 {
-				n.want(i%2*2, fmt.Sprint("k", i), "v")
+		whole, gone := 0, 0
+		for name, clone := range clones {
+			if !survives(t, name, clone) {
+				gone++
+			} else if whole++; name == "when it returns" {
+				t.Error("the call has returned, and the replica is there")
 			}
-		} else {
-			gone++
-			n.wantNothing(7, 0, 2) // and no stream
 		}
-		n.remove(7, 1)
-		n.wantNothing(7, 0, 2)
+		if t.Logf("%d crashes before the replica was gone, %d behind", whole, gone); whole == 0 || gone < 2 {
+			t.Error("there should be some of both")
+		}
 	}
-	if whole == 0 || gone == 0 {
-		t.Errorf("%d crashes came before it was gone, %d behind", whole, gone)
+}
+
+// survives opens what a crash has left, and gives the replica up. whole: it was there still.
+func survives(t *testing.T, when string, left *crashfs.Disk) (whole bool) {
+	cfg := alone(left)
+	cfg.LogBytes = MinLogBytes
+	n, err := tryOpen(t, cfg)
+	if err != nil {
+		t.Fatalf("%s: %v", when, err)
 	}
+	n.leads(1)
+	n.want(1, "k", "v")
+	n.want(3, "own", "v")
+	if whole = len(ReplicasOf(n.Store)) == 2; whole {
+		n.leads(0)
+		for i := range 20 {
+			n.want(i%2*2, fmt.Sprint("k", i), "v")
+		}
+	} else {
+		n.wantNothing(7, 0, 2) // and no stream
+	}
+	n.remove(7, 1)
+	n.wantNothing(7, 0, 2)
+	if err := n.Close(); err != nil {
+		t.Fatalf("%s: %v", when, err)
+	}
+	if t.Failed() {
+		t.Fatalf("%s: see above", when)
+	}
+	return whole
 }
 
 // TestOrphanStream: what a crash leaves in the log of a replica that the base has no more is dropped by the next start, and by the next replica that is added or

@@ -86,10 +86,10 @@ func (k *Keeper) Replace(ctx context.Context, id consensus.GroupID, s groupentry
 	})
 }
 
-// RemoveGroup has rounds take in no more of a group. change takes the group out of the base, while no round runs; when it returns, the base has nothing of
+// RemoveGroup has rounds of a keeper take in no more of a group. change takes the group out of the base, while no round runs; when it returns, the base has nothing of
 // it, and its shards have nothing that is newer. After its error all is as before. A group that is not there is none that rounds take in: change is
 // called all the same.
-func (k *Keeper) RemoveGroup(ctx context.Context, id consensus.GroupID, change func() error) error {
+func RemoveGroup(ctx context.Context, k *Keeper, id consensus.GroupID, change func() error) error {
 	return k.Alone(ctx, func() error {
 		if err := change(); err != nil {
 			return err

@@ -82,7 +82,7 @@ func (s *Items) Clear() {
 func Empty(sh *Shard, newest layout.Version, why error) {
 	sh.Mu.Lock()
 	defer sh.Mu.Unlock()
-	sh.empty(why)
+	empty(sh, why)
 	sh.Dirty.Leave(max(newest, sh.published), nil)
 	sh.ordered, sh.durable = newest, newest
 	sh.raisePublished(newest)
@@ -95,7 +95,7 @@ func End(sh *Shard, none layout.Version, why error) {
 	sh.Mu.Lock()
 	defer sh.Mu.Unlock()
 	sh.Void(why, func(layout.Hash) {})
-	sh.empty(why)
+	empty(sh, why)
 	sh.Dirty = dirty.Set{}
 	sh.Dirty.Leave(none, nil)
 	sh.ordered, sh.durable, sh.published = none, none, none
@@ -105,7 +105,7 @@ func End(sh *Shard, none layout.Version, why error) {
 }
 
 // empty forgets what memory has. Caller holds Mu.
-func (sh *Shard) empty(why error) {
+func empty(sh *Shard, why error) {
 	sh.content.Add(1)
 	sh.giving = false
 	sh.fill.over, sh.fill.tired = true, false
