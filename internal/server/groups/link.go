@@ -5,6 +5,7 @@ import (
 	"io"
 	"sync/atomic"
 
+	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/internal/consensus/transport"
 	"github.com/rdmakv/rdmakv/internal/wire"
@@ -18,6 +19,9 @@ type link struct {
 }
 
 var _ consensus.Link = (*link)(nil)
+
+// A map fits into an answer of another node; if it did not, this would not compile.
+const _ uint = transport.MaxAsk - cluster.MaxMap
 
 // now is the transport, as long as this process may speak for its node.
 func (l *link) now() *transport.Transport {
