@@ -116,6 +116,9 @@ func transfer(w *World, n *Node, rng *rand.Rand, done <-chan struct{}) error {
 		return nil
 	}
 	for _, g := range n.groups() {
+		if len(g.Replicas) == 0 {
+			continue // it has just come, and knows nothing yet
+		}
 		if to := g.Replicas[rng.IntN(len(g.Replicas))]; g.State == "leads" && to.ID != g.Replica {
 			w.count(func(d *Done) { d.Transfers++ })
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
