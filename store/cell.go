@@ -138,6 +138,13 @@ func (c *cell) ready(term uint64) {
 	}
 }
 
+// configuration is the index of the newest configuration that the replica has published.
+func (c *cell) configuration() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now.Config
+}
+
 func (c *cell) configured(config consensus.Config) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -111,13 +111,14 @@ type member struct {
 	checks           chan uint64 // likewise; capacity 1, because one check is under way at a time
 	order            *pipeline.Orderer
 
-	stream  uint64             // of the log
-	floor   uint64             // what is older is not brought into memory; 0: nothing is too old. The applier's, once the replica takes part
-	ctx     context.Context    // ends when the replica is given up, or the store ends
-	cancel  context.CancelFunc //
-	running sync.WaitGroup     // what live has started
-	has     atomic.Bool        // the base has the replica
-	clear   time.Time          // when its memory may be cleared; zero: whenever
+	stream   uint64             // of the log
+	floor    uint64             // what is older is not brought into memory; 0: nothing is too old. The applier's, once the replica takes part
+	ctx      context.Context    // ends when the replica is given up, or the store ends
+	cancel   context.CancelFunc //
+	running  sync.WaitGroup     // what live has started
+	has      atomic.Bool        // the base has the replica
+	reaching atomic.Bool        // a checkpoint is waited for, for the sake of a new member
+	clear    time.Time          // when its memory may be cleared; zero: whenever
 
 	part sync.Mutex // held while the engine starts or stops the replica
 	gone bool       // it never takes part again

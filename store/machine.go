@@ -51,12 +51,42 @@ func (s *sentImage) State() consensus.State { return s.state }
 
 func (s *sentImage) Close() error { return errors.Join(s.Reader.Close(), s.snap.Close()) }
 
+// Apply takes entries in. A replica that has just become a member can adopt no snapshot of an older configuration, in which it is none, so the base is to
+// have the configuration soon.
+func (m *machine) Apply(entries []consensus.Entry) error {
+	if err := m.Replica.Apply(entries); err != nil {
+		return err
+	}
+	if e := &entries[len(entries)-1]; e.Kind == consensus.Change && e.Config != nil && len(e.Config.Learners) > 0 {
+		m.reachSoon(e.Index)
+	}
+	return nil
+}
+
+// reachSoon has the base take in an entry, which is published. It does not wait. Only the applier calls it.
+func (m *machine) reachSoon(index uint64) {
+	if m.reaching.Swap(true) {
+		return
+	}
+	m.running.Go(func() {
+		defer m.reaching.Store(false)
+		_ = m.s.ckpt.Reach(m.ctx, m.group, index) // if it does not, whoever needs the snapshot asks again
+	})
+}
+
+// errOldBase: the base does not have the newest configuration yet. It soon will.
+var errOldBase = fmt.Errorf("%w: the base does not have the group's newest configuration yet", consensus.ErrBusy)
+
 func (m *machine) Snapshot(context.Context) (consensus.Snapshot, error) {
 	snap := m.s.disk.Snapshot()
 	isShort := m.s.dedup.Short() // behind the snapshot: what is forgotten from now on the entries behind it tell of
 	state, err := checkpoint.StateOf(snap, m.group)
 	if err != nil {
 		return nil, errors.Join(err, snap.Close())
+	}
+	if at := m.cell.configuration(); state.Config.Index < at {
+		m.reachSoon(at)
+		return nil, errors.Join(errOldBase, snap.Close())
 	}
 	m.s.groups.sent.Add(1)
 	return &sentImage{image.NewReader(snap, &state, isShort), snap, state.State}, nil

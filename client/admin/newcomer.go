@@ -80,6 +80,11 @@ func (c *candidate) mayCome(ctx context.Context, m *cluster.Map) error {
 	switch {
 	case err != nil:
 		return base.Caused(client.ErrProtocol, err)
+	case answer.State == wire.ClusterWait:
+		if base.Pause(ctx, followRest) {
+			return c.mayCome(ctx, m)
+		}
+		return fmt.Errorf("%w: node %q cannot come yet: %s", ErrRefused, c.p.Node, whyOf(answer))
 	case answer.State == wire.ClusterRefused:
 		return fmt.Errorf("%w: node %q cannot come: %s", ErrRefused, c.p.Node, whyOf(answer))
 	}

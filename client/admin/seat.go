@@ -191,7 +191,7 @@ func parseAnswer(q wire.ClusterQuestion, text []byte) (a wire.ClusterAnswer, err
 	may := []string{wire.ClusterRefused, wire.ClusterUnknown, wire.ClusterNotSeat, wire.ClusterTaken}
 	switch {
 	case q.Do == wire.ClusterJoin:
-		may = []string{wire.ClusterRefused, wire.ClusterMay}
+		may = []string{wire.ClusterRefused, wire.ClusterMay, wire.ClusterWait}
 	case q.Dry:
 		may[3] = wire.ClusterPlan
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/consensus/transport"
+	"github.com/rdmakv/rdmakv/internal/server/change"
 	"github.com/rdmakv/rdmakv/internal/server/member"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
@@ -92,6 +93,9 @@ func (n clusterNode) far() bool {
 // mayJoin returns nil if the node may come into a cluster with replicas that has a map already.
 func (srv *Server) mayJoin(ctx context.Context) error {
 	n := clusterNode{srv}
+	if left := store.ReplicasOf(srv.main.Store); len(left) > 0 && srv.member.Left() {
+		return fmt.Errorf("%w: node %q still gives up %d replicas that it had when it left", change.ErrLater, n.cfg.Cluster.NodeID, len(left))
+	}
 	if err := srv.member.MayJoin(ctx); err != nil {
 		return err
 	}
@@ -212,6 +216,9 @@ func (srv *Server) Bump() { srv.main.Bump() }
 
 // StoreForTests is the store of a node's own keys, which a simulation of a whole cluster looks into; nil before Start.
 func StoreForTests(srv *Server) *store.Store { return srv.main.Store }
+
+// MetaForTests is a node's replica of the meta group, as its status tells of it; nil: it has none.
+func MetaForTests(srv *Server) *wire.MetaStatus { return srv.change.Status() }
 
 // GroupsForTests are a node's replicas, as its status tells of them.
 func GroupsForTests(srv *Server) []wire.GroupStatus { return srv.groups.Status() }

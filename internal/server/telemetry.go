@@ -113,7 +113,7 @@ func (n sources) Failed() map[string]error {
 
 func (n sources) Node() *telemetry.Node {
 	srv := n.srv
-	node := &telemetry.Node{Logins: srv.logins.All(), Bounds: srv.bounds, Member: srv.member, Owned: srv.owned, Groups: srv.groups.Status, StoodDown: srv.main.Fence.StoodDown()}
+	node := &telemetry.Node{Logins: srv.logins.All(), Bounds: srv.bounds, Member: srv.member, Owned: srv.owned, Groups: srv.groups.Status, Meta: srv.change.Status, StoodDown: srv.main.Fence.StoodDown()}
 	for _, p := range srv.devices.listening() {
 		node.Ports = append(node.Ports, telemetry.Port{Device: p.dev.Device, Addr: p.ln.Addr().String(), State: p.dev.state()})
 	}

@@ -61,6 +61,7 @@ const (
 	ClusterTaken   = "taken"    // it is done: the task is agreed on, or was before
 	ClusterPlan    = "plan"     // Dry: what would be done
 	ClusterMay     = "may"      // ClusterJoin: the node may come
+	ClusterWait    = "wait"     // ClusterJoin: it may soon, Why says when; ask again
 )
 
 // A ClusterAnswer is the JSON that AdminCluster answers. Fields are only ever added.

@@ -41,6 +41,14 @@ type NodeStatus struct {
 type NodeReplicas struct {
 	Store  string        `json:"store"`            // of the node's own keys: 32 hex digits, drawn when it was made
 	Groups []GroupStatus `json:"groups,omitempty"` // of which the node has a replica, by id
+	Meta   *MetaStatus   `json:"meta,omitempty"`   // nil: the node has no replica of the meta group
+}
+
+// MetaStatus is the meta group, which has the shard map and the tasks that change it, as a node sees it that has a replica of it.
+type MetaStatus struct {
+	GroupStatus
+	Version    uint64 `json:"version"` // of its state, as the replica has it; 0: none has come yet
+	MapVersion uint64 `json:"map_version"`
 }
 
 // GroupStatus is a group of shards as a node sees it that has a replica of it.

@@ -92,8 +92,8 @@ func within(t testing.TB) context.Context {
 	return ctx
 }
 
-// names of hosts: five that are in use, and one to move to.
-var names = []string{"one", "two", "three", "spare", "east", "west"}
+// names of hosts: five that are in use, and two to move to.
+var names = []string{"one", "two", "three", "spare", "east", "west", "fifth"}
 
 // A world is a rig on hosts of this machine, and clients on two of them.
 type world struct {

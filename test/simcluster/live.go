@@ -10,6 +10,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/client/admin"
+	"github.com/rdmakv/rdmakv/internal/server"
 )
 
 // Nodes that come and go while the clients work: an operator who asks for one change after another, and sometimes thinks better of it.
@@ -130,6 +131,18 @@ func (w *World) follow(a *admin.Admin, rng *rand.Rand, id uint64, done <-chan st
 	}
 }
 
+// metas says how the meta group stands.
+func (w *World) metas() (text string) {
+	for _, n := range w.nodes {
+		if srv := n.server(); srv == nil {
+			text += "\n  " + n.id + " is down"
+		} else if m := server.MetaForTests(srv); m != nil {
+			text += fmt.Sprintf("\n  %s: %+v", n.id, *m)
+		}
+	}
+	return text
+}
+
 // over waits, once nothing is disturbed any more, until no task runs, and returns how many replicas each group is to have then.
 func (w *World) over() (replicas map[uint32]int, err error) {
 	if w.sc.Founders == 0 {
@@ -147,7 +160,7 @@ func (w *World) over() (replicas map[uint32]int, err error) {
 			break
 		}
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("five minutes after the last fault tasks are not over: %+v, %w", answer.Tasks, err)
+			return nil, fmt.Errorf("five minutes after the last fault tasks are not over: %+v, %w%s", answer.Tasks, err, w.metas())
 		}
 		time.Sleep(200 * time.Millisecond)
 	}

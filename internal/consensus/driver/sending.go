@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -132,7 +133,11 @@ func (g *group) sent(to consensus.ReplicaID, s *sending, err error) error {
 	}
 	s.state, s.ticks = pauses, min(shortPause<<min(s.failures, 16), longPause)
 	s.failures++
-	g.n.c.Logger.Warn("a snapshot did not arrive", "group", g.id, "for", to, "at", g.node(to), "again after", time.Duration(s.ticks)*g.n.c.Tick, "err", err)
+	level := slog.LevelWarn
+	if errors.Is(err, consensus.ErrBusy) {
+		level = slog.LevelInfo
+	}
+	g.n.c.Logger.Log(g.ctx, level, "a snapshot did not arrive", "group", g.id, "for", to, "at", g.node(to), "again after", time.Duration(s.ticks)*g.n.c.Tick, "err", err)
 	return nil
 }
 

@@ -2,6 +2,7 @@ package change
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -33,12 +34,15 @@ type Env struct {
 	Ask func(ctx context.Context, node string, question []byte) ([]byte, error)
 	// Follow puts a later map in force, durably, and calls InForce. The same map again is nil.
 	Follow func(ctx context.Context, m *cluster.Map) error
-	// MayJoin returns nil if this node, which is in no map, may come into one, else an error that says why not.
+	// MayJoin returns nil if this node, which is in no map, may come into one, else an error that says why not: ErrLater, if it soon may.
 	MayJoin func(ctx context.Context) error
 	Limits  seat.Limits
 	// Now is the time of the machine, for people. Default time.Now.
 	Now func() time.Time
 }
+
+// ErrLater: the node may not come into a cluster yet.
+var ErrLater = errors.New("change: not yet")
 
 // A Changer is a node's part in the change of its cluster. A nil Changer is that of a server that is alone. It is safe for concurrent use.
 type Changer struct {

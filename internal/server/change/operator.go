@@ -14,6 +14,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/meta"
 	"github.com/rdmakv/rdmakv/internal/seat"
 	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/server/groups"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -42,7 +43,9 @@ func (c *Changer) Operate(ctx context.Context, argument []byte) ([]byte, error) 
 
 func (c *Changer) operate(ctx context.Context, q *wire.ClusterQuestion) (*wire.ClusterAnswer, error) {
 	if q.Do == wire.ClusterJoin {
-		if err := c.env.MayJoin(ctx); err != nil {
+		if err := c.env.MayJoin(ctx); errors.Is(err, ErrLater) {
+			return &wire.ClusterAnswer{State: wire.ClusterWait, Why: err.Error()}, nil
+		} else if err != nil {
 			return &wire.ClusterAnswer{State: wire.ClusterRefused, Why: err.Error()}, nil
 		}
 		return &wire.ClusterAnswer{State: wire.ClusterMay}, nil
@@ -227,4 +230,28 @@ func progress(r seat.Reports, m *meta.Move) (step, why string, behind uint64) {
 		behind = l.Last - min(l.Last, l.Match[m.ToID])
 	}
 	return l.Step, l.Why, behind
+}
+
+// Status is the node's replica of the meta group; nil: it has none.
+func (c *Changer) Status() *wire.MetaStatus {
+	if c == nil {
+		return nil
+	}
+	now := c.now.Load()
+	if now == nil {
+		return nil
+	}
+	at := now.d.Groups[0].At(c.env.Node)
+	if at == nil {
+		return nil
+	}
+	st, err := c.env.Engine().Status(metaGroup)
+	if err != nil {
+		st = consensus.Status{ID: consensus.ReplicaID(at.ID)}
+	}
+	out := &wire.MetaStatus{GroupStatus: groups.StatusOf(c.env.Node, &st, err == nil)}
+	if s := c.meta.state(); s != nil {
+		out.Version, out.MapVersion = s.Version, s.Map.Version
+	}
+	return out
 }

@@ -42,8 +42,16 @@ func (g *Groups) Status() (list []wire.GroupStatus) {
 
 // statusOf is one of them; runs: the engine runs it.
 func (g *Groups) statusOf(c *store.Group, st *consensus.Status, runs bool) wire.GroupStatus {
+	st.Group, st.ID = c.ID, c.Replica
+	out := StatusOf(g.env.Node, st, runs)
+	out.Shards = c.Shards
+	return out
+}
+
+// StatusOf is a replica of a node as the node tells of it, without shards; runs: the engine runs it.
+func StatusOf(node string, st *consensus.Status, runs bool) wire.GroupStatus {
 	out := wire.GroupStatus{
-		ID: uint32(c.ID), Replica: uint64(c.Replica), State: "follows", Leader: st.Config.Node(st.Leader), Term: st.Term, Shards: c.Shards,
+		ID: uint32(st.Group), Replica: uint64(st.ID), State: "follows", Leader: st.Config.Node(st.Leader), Term: st.Term, Shards: []uint16{},
 		Last: st.Last, Committed: st.Committed, Applied: st.Applied, Replicas: []wire.ReplicaStatus{},
 	}
 	switch {
@@ -52,14 +60,14 @@ func (g *Groups) statusOf(c *store.Group, st *consensus.Status, runs bool) wire.
 	case st.Fenced != nil:
 		out.State, out.Why = "stopped", wire.CleanText([]byte(st.Fenced.Error()))
 	case st.Leads:
-		out.State, out.Leader = "leads", g.env.Node
-	case st.Config.Learner(c.Replica):
+		out.State, out.Leader = "leads", node
+	case !st.Config.Voter(st.ID):
 		out.State = "learns"
 	}
 	for i, members := range [2][]consensus.Member{st.Config.Voters, st.Config.Learners} {
 		for _, m := range members {
 			r := wire.ReplicaStatus{ID: uint64(m.ID), Node: m.Node, Votes: i == 0}
-			if m.ID == c.Replica {
+			if m.ID == st.ID {
 				r.Match, r.Active = st.Last, runs && st.Fenced == nil
 			}
 			for _, p := range st.Peers {

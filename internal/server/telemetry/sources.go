@@ -125,6 +125,7 @@ type Node struct {
 	Member    *member.Member // nil: it is alone
 	Owned     *base.Ownership
 	Groups    func() []wire.GroupStatus // of which the node has replicas
+	Meta      func() *wire.MetaStatus   // nil: it has no replica of the meta group
 	StoodDown bool                      // another process is this node, or its disk is older than what was seen
 	Ports     []Port
 }

@@ -64,7 +64,7 @@ func StatusOf(src Sources) *wire.NodeStatus {
 		return st
 	}
 	node.Member.Status(st)
-	st.Groups = node.Groups()
+	st.Groups, st.Meta = node.Groups(), node.Meta()
 	return st
 }
 
