@@ -288,7 +288,7 @@ func changeMaps(t *testing.T, seed uint64) {
 	}
 	g.Words()
 	g.Live()
-	g.keys = g.Distinct(12)
+	g.keys = clienttest.Distinct(g.Replicas, 12)
 	g.c = dialLive(t, g.Replicas, callTime)
 	done, stop := context.WithCancel(t.Context())
 	var beats sync.WaitGroup

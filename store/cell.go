@@ -65,11 +65,17 @@ func (m *member) shown(s *Store, index uint64) {
 //	published    an entry is published, and not acknowledged yet (R25)
 //	end          the store has given the replica up: the word is one that nobody believes (R16)
 //
-// If the group gets a replica here again in the same life of the store, that one has the cell, which shows a term again. A reader who has not heard that the first one has
-// gone may take its word for the first one's. It is not misled: the word begins where the first one's was, so the term that the reader knows is seen
-// there only if the first one has voted in no later one, and it votes no more (its id does not come back). And who is elected by the vote of the second one has its word above that term
-// before the vote leaves (R10). Where the first one led, ready says 0 until the second one leads, in a term that is later than all of the first one's or is its own
-// by an election. A group that begins anew here, with founders, has terms that say nothing of those before: its first word is above all of them.
+// If the group gets another replica here in the same life of the store, that one has the cell. A reader who has not heard of that may take its word for the first one's. He is not
+// misled:
+//
+//   - The word begins where the first one's was, so he finds the term that he knows there only if the first one has voted in no later one; and the first one votes
+//     no more, because its id does not come back (AddGroup).
+//   - If the second one votes for somebody, its word is that term before the vote leaves (R10), and he finds another one than he knows. So the configuration may be whichever of the two he
+//     goes by (R12).
+//   - If the first one led, he does not find that it leads: ready is 0 until the second one leads, and a term has one leader.
+//
+// A group that begins anew here, with founders, has terms that say nothing of those before, so its first word is above all of them. Readers believe it from the
+// next election of a later term on.
 //
 // The replica that leads tells its readers of the term and the configuration only when the cell shows both (SightOf), so that whoever knows them
 // finds in its memory all that was acknowledged, or shown to anybody, before. A new incarnation begins with a cell of zeros: it has

@@ -7,6 +7,7 @@
 package wholefile
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"io/fs"
@@ -42,7 +43,7 @@ func Write(fsys vfs.FS, path string, content []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(content)
+	_, err = f.Write(bytes.Clone(content)) // a vfs.File may overwrite what it is given, and content stays the caller's
 	if err == nil {
 		err = f.Sync()
 	}

@@ -5,7 +5,7 @@ import "math"
 // The cells, behind the reclaim ring of region 0: one of 128 bytes for each replica of a group that the store has. By
 // a cell a reader of a replicated shard knows that the leader it READ from had not been deposed when the get began:
 //
-//	 0 │ word            the highest term that the replica has made durable; it only rises
+//	 0 │ word            the highest term that the replica has made durable; it only rises. 2^64-1: there is no replica any more (EndedWord)
 //	 8 │ configuration   index of the newest configuration entry that is applied here; it only rises
 //	16 │ ready           the term in which the replica leads and has published its marker; 0 after a start
 //	24 │ reserved, zero  to 64
@@ -20,6 +20,9 @@ import "math"
 //
 // in READs that were posted after its get began, knows that nobody of a later term had been elected by then: two majorities
 // have a voter in common, and its word would be higher. There is no checksum, because each word is believed alone.
+//
+// If the store gives its replica up, and gets another one of the group in the same life, the cell is that one's, and its words begin anew (BeginCell). It is never
+// another group's.
 //
 // Published is for readers who take what is older. An entry is acknowledged after the leader has published it and raised this number, so
 // a reader who has believed the leader's cell at a time knows an index, and the memory of whatever replica shows that index, or a later one, shows all

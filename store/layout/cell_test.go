@@ -64,3 +64,32 @@ func TestCellIsOneLine(t *testing.T) {
 		t.Errorf("cells of %d bytes, of which %d are READ", CellSize, CellRead)
 	}
 }
+
+// TestCellEnds: a cell that was ended shows a word that no term is, and one that begins again shows what it is given, lower words, too.
+func TestCellEnds(t *testing.T) {
+	mem := make([]byte, 3*CellSize)
+	StoreCell(mem, CellSize, Cell{Word: 9, Config: 8, Ready: 9})
+	StorePublished(mem, CellSize, 70)
+	EndCell(mem, CellSize)
+	if got, err := ParseCell(mem[CellSize:]); err != nil || got.Word != EndedWord || got.Ready != 0 {
+		t.Errorf("ended: %+v, %v", got, err)
+	}
+	StoreCell(mem, CellSize, Cell{Word: 10, Config: 8})
+	if got, _ := ParseCell(mem[CellSize:]); got.Word != EndedWord {
+		t.Errorf("a term is believed of a cell that was ended: %+v", got)
+	}
+	BeginCell(mem, CellSize, Cell{Word: 9, Config: 2})
+	published, err := ParsePublished(mem[CellPublished(PlaceOfByte(CellSize)).Byte():])
+	if got, bad := ParseCell(mem[CellSize:]); got != (Cell{Word: 9, Config: 2}) || published != 0 || errors.Join(err, bad) != nil {
+		t.Errorf("begun again: %+v, published %d, %v, %v", got, published, err, bad)
+	}
+	StoreCell(mem, CellSize, Cell{Word: 11, Config: 4, Ready: 11})
+	if got, _ := ParseCell(mem[CellSize:]); got != (Cell{Word: 11, Config: 4, Ready: 11}) {
+		t.Errorf("%+v", got)
+	}
+	for i, b := range mem {
+		if (i < CellSize || i >= 2*CellSize) && b != 0 {
+			t.Fatalf("byte %d of another cell is %d", i, b)
+		}
+	}
+}

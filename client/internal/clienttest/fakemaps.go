@@ -198,7 +198,7 @@ func (r *Replicas) segmentOf(key string) layout.Place {
 }
 
 // Distinct are n keys that have slots of their own in the fakes' index, which is small.
-func (r *Replicas) Distinct(n int) (keys []string) {
+func Distinct(r *Replicas, n int) (keys []string) {
 	taken := map[uint64]bool{}
 	for i := 0; len(keys) < n; i++ {
 		key := "k" + string(rune('a'+i%26)) + string(rune('a'+i/26))

@@ -105,12 +105,8 @@ func New(cfg *base.Config, w world.World, node string, dir Directory, client [16
 		wake:  make(chan struct{}, 1),
 	}
 	c.Devices = device.NewSet(cfg, w.Heap)
-	now := boottime.Nanos
-	if w.Now != nil {
-		now = w.Now
-	}
 	c.done, c.cancel = context.WithCancel(context.Background())
-	c.Clock.Start(now, min(session.MaxTick, cfg.Timeout/8), c.done.Done())
+	c.Clock.Start(LeaseClock(w), min(session.MaxTick, cfg.Timeout/8), c.done.Done())
 	c.options = session.Options{
 		Config: cfg, Clock: &c.Clock, Counts: &c.n, Waits: &c.waits, Devices: c.Devices, Owner: c, Log: cfg.Logger,
 		Name: []byte(clientName()), World: w, ClientID: client,
@@ -120,6 +116,14 @@ func New(cfg *base.Config, w world.World, node string, dir Directory, client [16
 	c.conn.c, c.Replica.c = c, c
 	c.conn.called = make(chan struct{}, 1)
 	return c
+}
+
+// LeaseClock is the lease clock of all peers of a client.
+func LeaseClock(w world.World) func() int64 {
+	if w.Now != nil {
+		return w.Now
+	}
+	return boottime.Nanos
 }
 
 // Serve begins with the session that dial has made.

@@ -12,7 +12,6 @@ import (
 	"github.com/rdmakv/rdmakv/client/internal/peer"
 	"github.com/rdmakv/rdmakv/client/internal/session"
 	"github.com/rdmakv/rdmakv/internal/cluster"
-	"github.com/rdmakv/rdmakv/rdma/boottime"
 )
 
 // Shards with replicas. A group of shards is led by one of its replicas, and which one that is
@@ -103,7 +102,7 @@ func groups(r *Router, m *cluster.Map, peers map[string]*peer.Peer, old []*group
 			g.reseat(was)
 		} else {
 			slots := min(r.cfg.MaxInflight, maxSlots/len(list))
-			g.seat = &seat{names: peer.NewIDs(i*slots, slots, r.cfg.MaxWaiting), fresh: newFresh(g.nodes, leaseClock(r))}
+			g.seat = &seat{names: peer.NewIDs(i*slots, slots, r.cfg.MaxWaiting), fresh: newFresh(g.nodes, peer.LeaseClock(r.world))}
 			g.seat.Store(&leader{node: g.nodes[0]})
 		}
 		list[i] = g
@@ -113,14 +112,6 @@ func groups(r *Router, m *cluster.Map, peers map[string]*peer.Peer, old []*group
 		led[shard] = list[i]
 	}
 	return led
-}
-
-// leaseClock is the lease clock of peers. That of one of them would keep it from being forgotten.
-func leaseClock(r *Router) func() int64 {
-	if r.world.Now != nil {
-		return r.world.Now
-	}
-	return boottime.Nanos
 }
 
 // reseat has what is believed of a group hold for other replicas than it had before, was. A leader that has none any more is not believed,

@@ -28,7 +28,11 @@ type believer struct {
 }
 
 func newBeliever(t *testing.T, nodes, groups int) *believer {
-	r := clienttest.ReplicaCluster(t, nodes, 3, groups)
+	return believing(t, clienttest.ReplicaCluster(t, nodes, 3, groups))
+}
+
+// believing is a believer of these nodes.
+func believing(t *testing.T, r *clienttest.Replicas) *believer {
 	cfg := &base.Config{
 		Servers: []string{r.Nodes[0].Addr}, Fabrics: []rdma.Fabric{r.Nodes[0].Server}, DialOnce: true, Timeout: 5 * time.Second, DialTimeout: 3 * time.Second,
 		LeaseKeep: -1, CacheEntries: 64, MaxInflight: 4, MaxWaiting: 64, MaxReads: 64, BufferBytes: 1 << 20, StagingBytes: 1 << 20,

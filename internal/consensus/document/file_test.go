@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -309,16 +310,19 @@ func TestOrder(t *testing.T) {
 func TestSave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := vfs.NewMem()
-		writes, broken := 0, error(nil)
+		var writes atomic.Int64
+		var broken atomic.Bool
 		hooked := errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
 			if op.Kind == errorfs.OpCreate {
-				writes++
-				return broken
+				writes.Add(1)
+				if broken.Load() {
+					return fs.ErrPermission
+				}
 			}
 			return nil
 		}))
 		r, s := started(t, hooked)
-		began := writes
+		began := writes.Load()
 		index := uint64(1)
 		apply := func() {
 			t.Helper()
@@ -333,25 +337,25 @@ func TestSave(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if n := writes - began; n < 5 || n > 11 || s.trimmed != index || r.durable.Load().Applied != index {
-			t.Errorf("100 entries within a second: %d writes, trimmed up to %d, the file has %d of %d", n, s.trimmed, r.durable.Load().Applied, index)
+		if n := writes.Load() - began; n < 5 || n > 11 || s.trim() != index || r.durable.Load().Applied != index {
+			t.Errorf("100 entries within a second: %d writes, trimmed up to %d, the file has %d of %d", n, s.trim(), r.durable.Load().Applied, index)
 		}
-		broken = fs.ErrPermission
+		broken.Store(true)
 		apply()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		n := writes
-		if st, err := r.Status(); err != nil || !errors.Is(st.Failed, fs.ErrPermission) || st.Saved != index-1 || s.trimmed != index-1 || r.State().Applied != index {
-			t.Errorf("a disk that fails: %+v, %v; trimmed up to %d of %d", st, err, s.trimmed, index)
+		n := writes.Load()
+		if st, err := r.Status(); err != nil || !errors.Is(st.Failed, fs.ErrPermission) || st.Saved != index-1 || s.trim() != index-1 || r.State().Applied != index {
+			t.Errorf("a disk that fails: %+v, %v; trimmed up to %d of %d", st, err, s.trim(), index)
 		}
 		if n > began+11+20 {
 			t.Errorf("it was tried %d times in a minute", n-began)
 		}
-		broken = nil
+		broken.Store(false)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if st, err := r.Status(); err != nil || st.Failed != nil || st.Saved != index || s.trimmed != index {
-			t.Errorf("a disk that has recovered: %+v, %v; trimmed up to %d of %d", st, err, s.trimmed, index)
+		if st, err := r.Status(); err != nil || st.Failed != nil || st.Saved != index || s.trim() != index {
+			t.Errorf("a disk that has recovered: %+v, %v; trimmed up to %d of %d", st, err, s.trim(), index)
 		}
 		apply()
 		if err := r.Stop(false); err != nil {

@@ -4,12 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/internal/wholefile"
+	"github.com/rdmakv/rdmakv/store/log/logtest"
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // A call is what one goroutine was told of one entry.
@@ -55,7 +62,7 @@ func (a *adders) run(id int) {
 		if err == nil {
 			own = name
 		}
-		time.Sleep(time.Duration(a.w.intN(40)) * time.Millisecond)
+		time.Sleep(time.Duration(a.w.intN(80)) * time.Millisecond)
 		if own != "" {
 			if r, _ := a.w.nodes[a.w.intN(3)].now(); r != nil {
 				if c, err := r.Read(ctx); err == nil {
@@ -124,7 +131,7 @@ func storm(t *testing.T, seed uint64) {
 	for id := range 6 {
 		a.wg.Go(func() { a.run(id) })
 	}
-	for range 12 {
+	for range 8 {
 		time.Sleep(time.Duration(200+w.intN(400)) * time.Millisecond)
 		n := w.leader()
 		if w.intN(4) == 0 {
@@ -164,6 +171,18 @@ func storm(t *testing.T, seed uint64) {
 	for _, n := range w.nodes {
 		if got, want := string(n.replica.Content().Encode()), string(c.Encode()); got != want {
 			t.Errorf("%s has %s, and the leader %s", n.name, got, want)
+		}
+	}
+	terms := map[uint64]string{}
+	for _, n := range w.nodes {
+		for _, term := range n.led {
+			if other, ok := terms[term]; ok {
+				t.Errorf("%s and %s were told that they lead in term %d", other, n.name, term)
+			}
+			terms[term] = n.name
+		}
+		if n.seen == 0 {
+			t.Errorf("%s was never told of a change", n.name)
 		}
 	}
 	t.Logf("%d acknowledged, %d unknown, %d refused, %d reads", acked, unknown, refused, a.reads)
@@ -252,9 +271,10 @@ func TestTrim(t *testing.T) {
 		for i := range 600 { // 38 MiB; the log may have 32 MiB
 			w.do(pad)
 			for _, n := range w.nodes {
-				whole := n.log.Stats().Whole
-				n.from = whole
-				n.log.Release(0, whole) // as a store does whose checkpoint has everything
+				if whole := n.log.Stats().Whole; whole > n.from {
+					n.from = whole
+					n.log.Release(0, whole) // as a store does whose checkpoint has everything
+				}
 				most = max(most, n.log.Stats().Bytes)
 			}
 			if i%50 == 0 {
@@ -274,6 +294,105 @@ func TestTrim(t *testing.T) {
 		}
 		w.nodes[1].crash(false)
 		w.nodes[1].again() // from its file, with what is behind it in the log
+		w.settle()
+	})
+}
+
+// TestLost: a replica whose file or log is gone, or was set back, is refused, is not made anew by Create, and the others go on without it. It can be forgotten where its log does not fit.
+func TestLost(t *testing.T) {
+	for _, tc := range []struct {
+		what string
+		lose func(n *node, old *crashfs.Disk)
+		want error
+	}{
+		{"no file", func(n *node, _ *crashfs.Disk) {
+			if err := wholefile.Remove(n.fs, "data", "DOC"); err != nil {
+				t.Fatal(err)
+			}
+		}, ErrNoFile},
+		{"no log", func(n *node, _ *crashfs.Disk) { n.disk, n.from = logtest.New(logtest.Options{Seed: 1}), 0 }, consensus.ErrNoLog},
+		{"an old file", func(n *node, old *crashfs.Disk) { n.fs = old }, consensus.ErrNoLog},
+	} {
+		t.Run(tc.what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 9, 3, 3)
+				defer w.close()
+				n := w.nodes[2]
+				old := n.fs.CrashClone(vfs.CrashCloneCfg{})
+				for i := range 100 {
+					w.do(fmt.Sprint("add ", i))
+				}
+				w.settle()
+				time.Sleep(time.Second) // the logs are trimmed
+				n.crash(false)
+				tc.lose(n, old)
+				n.boot()
+				for range 2 { // Create changes nothing
+					err := n.replica.Start(t.Context())
+					if !errors.Is(err, tc.want) || !strings.Contains(err.Error(), "DOC") || strings.Contains(err.Error(), "\n") {
+						t.Fatalf("%v, want %v", err, tc.want)
+					}
+					if err := n.replica.Create(w.first, tally{}); (err == nil) == (tc.want == ErrNoFile) {
+						t.Errorf("created again: %v", err)
+					}
+				}
+				w.do("add after")
+				if tc.want == ErrNoFile {
+					return
+				}
+				if err := n.replica.Stop(true); err != nil {
+					t.Fatal(err)
+				}
+				r, err := Open(n.config(n.engine, nil))
+				if err != nil || r.Content() != nil {
+					t.Errorf("the file of one that was forgotten: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestForget: a replica that was taken out of its group is forgotten, log and file, and the others go on.
+func TestForget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 12, 3, 3)
+		defer w.close()
+		w.do("add before")
+		lead := w.leader()
+		n := w.nodes[0]
+		if n == lead {
+			n = w.nodes[1]
+		}
+		change := func(edit func(c *consensus.Config)) {
+			t.Helper()
+			c := lead.replica.State().Config
+			c.Voters = slices.Clone(c.Voters)
+			edit(&c)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			if err := lead.engine.Change(ctx, group, c, c.Index); err != nil {
+				t.Fatal(err)
+			}
+		}
+		change(func(c *consensus.Config) {
+			c.Voters = slices.DeleteFunc(c.Voters, func(m consensus.Member) bool { return m.ID == n.id })
+		})
+		if err := n.replica.Stop(true); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := n.replica.Do(t.Context(), []byte("add never")); !errors.Is(err, consensus.ErrNotLeader) {
+			t.Errorf("asked when it is over: %v", err)
+		}
+		if names, err := n.fs.List("data"); err != nil || len(names) != 0 {
+			t.Errorf("left: %q, %v", names, err)
+		}
+		if _, ok := n.log.State(7); ok {
+			t.Error("its log is there")
+		}
+		if r, err := Open(n.config(n.engine, nil)); err != nil || r.Content() != nil {
+			t.Errorf("opened again: %v", err)
+		}
+		w.do("add after") // the two others are all
 		w.settle()
 	})
 }

@@ -64,6 +64,12 @@ func (s *stub) Trim(_ consensus.GroupID, upTo uint64) error {
 	return nil
 }
 
+func (s *stub) trim() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.trimmed
+}
+
 func (s *stub) Status(consensus.GroupID) (consensus.Status, error) { return consensus.Status{}, nil }
 
 func (s *stub) Stop(_ consensus.GroupID, forget bool) error {

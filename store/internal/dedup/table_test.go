@@ -251,3 +251,36 @@ func TestResultOfACopyElsewhere(t *testing.T) {
 		t.Errorf("%v, %v, told %+v", again, err, r)
 	}
 }
+
+// TestForget: the results of shards that a store has no more are told to nobody, and what is older than them is not taken for new; they come back with a replica.
+func TestForget(t *testing.T) {
+	d := New(1 << 10)
+	id := func(client byte, seq uint64) *base.RequestID {
+		return &base.RequestID{Client: [16]byte{client}, Seq: seq, Age: time.Second}
+	}
+	for client := range byte(3) {
+		d.Load(uint16(client), id(client, 0).SlotKey(), ResultOf(id(client, 7), &base.Result{Version: 9}))
+	}
+	d.Ordered(id(4, 3), 1) // of a shard that is forgotten, and under way: the caller sees to it that there is none
+	d.Forget([]uint16{1, 5})
+	for client := range byte(3) {
+		want := client != 1
+		if again, err := d.Look(id(client, 7)); again != want || (err == nil) != want {
+			t.Errorf("client %d asks again: %v, %v", client, again, err)
+		}
+		if again, err := d.Look(id(client, 6)); again || !errors.Is(err, base.ErrOutcomeUnknown) {
+			t.Errorf("client %d, an older one: %v, %v", client, again, err)
+		}
+		if again, err := d.Look(id(client, 8)); again || err != nil {
+			t.Errorf("client %d, a new one: %v, %v", client, again, err)
+		}
+	}
+	d.Load(1, id(1, 0).SlotKey(), ResultOf(id(1, 7), &base.Result{Version: 9}))
+	var r base.Result
+	if again, err := d.Look(id(1, 7)); !again || err != nil {
+		t.Errorf("loaded again: %v, %v", again, err)
+	}
+	if d.Published(id(1, 7), &r, true); r.Err != nil || r.Version != 9 {
+		t.Errorf("loaded again: %+v", r)
+	}
+}

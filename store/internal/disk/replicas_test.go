@@ -80,3 +80,47 @@ func TestReplicas(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestReplicaFacts: the stream of a replica and the id of one that was given up come back, and what is none is damage.
+func TestReplicaFacts(t *testing.T) {
+	db, err := pebble.Open("base", &pebble.Options{FS: vfs.NewMem(), FormatMajorVersion: pebble.FormatNewest, Logger: quiet{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	set := func(key, rec []byte) {
+		t.Helper()
+		if err := db.Set(key, rec, pebble.NoSync); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := Replica{Group: 7, ID: 3, Shards: []uint16{1}, Stream: 5<<32 | 7}
+	set(want.Record())
+	set(want.StreamRecord())
+	set(want.FormerRecord())
+	if list, err := replicasIn(db); err != nil || len(list) != 1 || !reflect.DeepEqual(list[0], want) {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if id, err := wordIn(db, formerName, 7); err != nil || id != 3 {
+		t.Errorf("%d, %v", id, err)
+	}
+	if id, err := wordIn(db, formerName, 8); err != nil || id != 0 {
+		t.Errorf("of a group that never was here: %d, %v", id, err)
+	}
+	if _, rec := (&Replica{Group: 7}).StreamRecord(); rec != nil {
+		t.Error("the first stream is noted")
+	}
+	former, _ := want.FormerRecord()
+	state, self, stream := metaKey("group.7"), groupFact(replicaName, 7), groupFact(streamName, 7)
+	if bytes.Compare(former, state) >= 0 || bytes.Compare(state, self) >= 0 || bytes.Compare(self, stream) >= 0 {
+		t.Error("the keys do not rise as whoever writes them takes them to")
+	}
+	for _, bad := range []string{"", "\x01", "\x00\x00\x00\x00\x00\x00\x00\x00", "\x01\x00\x00\x00\x00\x00\x00\x00\x00"} {
+		rec := make([]byte, RecordSize(len(bad), false))
+		PutRecord(rec, stream, Record{Value: []byte(bad)})
+		set(stream, rec)
+		if list, err := replicasIn(db); err == nil {
+			t.Errorf("%x: %+v", bad, list)
+		}
+	}
+}

@@ -21,7 +21,7 @@ import (
 //
 // A shard whose replica the store gives up goes the same way, and stays empty:
 //
-//	Withhold    Unfill, and no fill ever says otherwise
+//	Withhold    Unfill, and nobody says otherwise before Release
 //	  a lease
 //	Clear, End
 //
@@ -56,10 +56,12 @@ func (s *Items) Await() {
 	index.Unfill(s.Index)
 }
 
-// Reached ends what Await began. The shard is to be filled again.
+// Reached ends what Await began. The shard is to be filled again: a fill that is under way has passed over keys, so what it comes to is that of another
+// content. If it counted, the shard would say of those keys that they are not there.
 func (s *Items) Reached() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.content.Add(1)
 	s.awaits = false
 }
 

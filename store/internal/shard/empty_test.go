@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/store/internal/base"
+	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // TestEmpty: of a shard that was emptied memory has nothing, and what was on its way into memory does not come in: neither a key that the
@@ -134,5 +135,98 @@ func TestBegin(t *testing.T) {
 	defer r.Mu.Unlock()
 	if c := r.Dirty.Clean(); c != newest {
 		t.Errorf("its base is said to have all up to %v, and has %v", c, newest)
+	}
+}
+
+// TestAwait: a shard that awaits something newer takes nothing of the base into memory, and is not said to be whole; and what the fill has passed over meanwhile is
+// no content that could be.
+func TestAwait(t *testing.T) {
+	r := newRig(t, true)
+	content, v := r.Content(), r.Marks().Published
+	link := func(key string) FillFate {
+		r.BeginChunk(false, false)
+		defer r.EndChunk()
+		r.Mu.Lock()
+		defer r.Mu.Unlock()
+		return r.LinkFilled(time.Now(), r.hash(key), []byte(key), v, 0, 0, nil)
+	}
+	promote := func(key string) bool {
+		r.Mu.Lock()
+		defer r.Mu.Unlock()
+		p := r.BeginPromotion(r.hash(key), []byte(key))
+		defer r.DropProbe(p)
+		place, class, err := r.mem.Slabs.Alloc(layout.ItemSize(len(key), 0, false))
+		if err != nil {
+			t.Fatal(err)
+		}
+		mem := r.mem.Table.Bytes(place, layout.ClassSize(class))
+		r.mem.WritePending(mem, place, layout.Item{Version: v, Key: []byte(key)})
+		return r.LinkPromoted(p, v, place, class, mem)
+	}
+	r.Await()
+	if fate := link("k"); fate != FillDropped {
+		t.Errorf("the fill brings a key in: %v", fate)
+	}
+	if promote("k") {
+		t.Error("a get brings a key in")
+	}
+	if _, ok := r.SetFull(content); ok {
+		t.Error("it is said to be whole")
+	}
+	r.Reached()
+	if _, ok := r.SetFull(content); ok {
+		t.Error("what the fill has come to meanwhile is said to be whole")
+	}
+	if fate := link("k"); fate != FillCounted {
+		t.Errorf("the fill brings nothing in: %v", fate)
+	}
+	if _, ok := r.SetFull(r.Content()); !ok {
+		t.Error("it is not whole behind that")
+	}
+	if !promote("other") {
+		t.Error("a get brings nothing in")
+	}
+}
+
+// TestEnd: a shard that has no replica any more is as a new one that is withheld: nothing of it is in memory or newer than the base, who waited goes on, and it takes the
+// writes of the store itself.
+func TestEnd(t *testing.T) {
+	r := newRig(t, true)
+	Begin(r.Shard, layout.NumberedVersion(5, 0))
+	for i := range 50 {
+		f := r.order(base.Op{Key: fmt.Appendf(nil, "k%d", i), Value: make([]byte, i*10)})
+		f.At = 1
+		r.publish(f)
+	}
+	flies := r.order(base.Op{Key: []byte("flies"), Value: []byte("v")})
+	waits := make(chan error, 1)
+	go func() { waits <- r.WaitPublished(t.Context(), flies.Version) }()
+	if !r.Withhold() || !r.Withheld() {
+		t.Error("readers may have believed a miss, or it is not withheld")
+	}
+	r.pass()
+	r.Clear()
+	content, none := r.Content(), layout.MakeVersion(1, 1000)
+	End(r.Shard, none, errors.New("no replica"))
+	if err := <-waits; err != nil {
+		t.Error(err)
+	}
+	ix, items := r.Counts()
+	dirty, _ := r.DirtyCounts()
+	if m := r.Marks(); items != 0 || ix.Keys != 0 || ix.Slotless != 0 || dirty != 0 || m.Flying != 0 || m.Ordered != none || m.Published != none || r.Agreed.Load() {
+		t.Errorf("%d items, %+v, %d dirty, %+v", items, ix, dirty, m)
+	}
+	if _, ok := r.SetFull(content); ok {
+		t.Error("the content of before is said to be whole")
+	}
+	if shown, ok := r.SetFull(r.Content()); !shown || !ok || r.Index.Filled() {
+		t.Errorf("withheld, and its misses are believed: %v, %v", shown, ok)
+	}
+	r.next = none + 1
+	f := r.order(base.Op{Key: []byte("own"), Value: []byte("v")})
+	f.At = 2
+	r.publish(f)
+	if dirty, _ := r.DirtyCounts(); dirty != 1 {
+		t.Errorf("%d writes are newer than the base", dirty)
 	}
 }
