@@ -169,6 +169,8 @@ var allowed = []struct {
 	{"deploy", nil}, // has no code but tests
 	{"internal/inspect", []string{"store", "store/log", "internal/control"}},
 	{"internal/control", nil},
+	{"internal/meta", []string{"internal/cluster"}},
+	{"internal/seat", []string{"internal/cluster", "internal/consensus", "internal/meta"}},
 	{"internal/cluster", nil},
 	{"internal/shardmap", []string{"internal/cluster", "internal/shardmap/format", "internal/wholefile"}},
 	{"internal/shardmap/format", []string{"internal/cluster"}},

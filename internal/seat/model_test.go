@@ -29,6 +29,7 @@ type world struct {
 	seed    uint64
 	rand    *rand.Rand
 	names   []string
+	cut     map[string]bool // nodes that the seat does not reach now, though others do
 	hosts   map[string]*host
 	groups  []*raft
 	s       *meta.State   // what the meta group has agreed on
@@ -81,7 +82,7 @@ func newWorld(t *testing.T, seed uint64, victim bool) *world {
 	}
 	w.limits = Limits{Moves: 1 + w.rand.IntN(3), In: 1 + w.rand.IntN(2), Out: 1 + w.rand.IntN(2)}
 	var nodes []cluster.MapNode
-	want := cluster.Want{Replicas: replicas, Groups: 1 + w.rand.IntN(4)}
+	want := cluster.Want{Replicas: replicas, Groups: max(1, w.rand.IntN(8)-3)} // mostly one, of which then more becomes
 	for i := range first + 2 {
 		name := fmt.Sprint("n", i+1)
 		w.names = append(w.names, name)
@@ -329,6 +330,12 @@ func (w *world) chaos() {
 	if l := r.leader(); l != nil && w.rand.IntN(2) == 0 {
 		m = l
 	}
+	if w.rand.IntN(150) == 0 {
+		w.cut = map[string]bool{}
+		for _, n := range w.names {
+			w.cut[n] = w.rand.IntN(3) == 0
+		}
+	}
 	switch k := w.rand.IntN(100); {
 	case k < 2:
 		w.seat(w.request)
@@ -344,13 +351,17 @@ func (w *world) chaos() {
 			w.note("group %d: %d leads", r.id, m.id)
 		}
 	case k < 26: // any version that it might hear of
-		if h := w.hosts[name]; h.m == nil || w.rand.IntN(2) == 0 {
+		if h := w.hosts[name]; w.cut[name] {
+			break
+		} else if h.m == nil || w.rand.IntN(2) == 0 {
 			w.deliver(name, w.s.Map)
 		} else if n := w.s.Map.Version - h.m.Version; n > 0 {
 			w.deliver(name, w.mapOf(h.m.Version+1+w.rand.Uint64N(n)))
 		}
 	case k < 50:
-		w.report(name)
+		if !w.cut[name] {
+			w.report(name)
+		}
 	case k < 51:
 		delete(w.reports, name)
 	case k < 60:
@@ -499,6 +510,7 @@ func TestModel(t *testing.T) {
 			for _, h := range w.hosts {
 				h.alive = true
 			}
+			w.cut = nil
 			w.note("all are well")
 			w.agree(Pause(w.s, false), nil, w.s)
 			w.converge()
@@ -517,6 +529,7 @@ func TestModelOfALoss(t *testing.T) {
 		for _, h := range w.hosts {
 			h.alive = true
 		}
+		w.cut = nil
 		// What was under way goes on for a while, with all that there are, and then the one dies at any moment of it.
 		w.agree(Pause(w.s, false), nil, w.s)
 		for range w.rand.IntN(4) {
@@ -526,6 +539,7 @@ func TestModelOfALoss(t *testing.T) {
 			w.steps++
 			w.chaos()
 		}
+		w.cut = nil
 		for n, h := range w.hosts {
 			h.alive = n != w.victim
 		}

@@ -45,7 +45,11 @@ type Doing struct {
 //
 // While a voter that stays is away, none begins to vote if that makes the majority larger, and none stops if those that are there would be no majority without it.
 //
-// g is the group as the map has it. st is of this replica; if it does not lead, there is nothing to do.
+// g is the group by a map that the meta group has confirmed to be the newest since this replica began to lead, or by a later one. By an older map a new leader might give a
+// vote to a replica that the map does not have any more, and its node would give a voter up: Step takes a replica out of the map when the leader of then goes by a map that
+// says that it leaves, and knows nothing of those that are elected later. Engine.Change is to be given st.Config.Index, so that a step which is late finds another configuration.
+//
+// st is of this replica; if it does not lead, there is nothing to do.
 func Next(g *cluster.DraftGroup, st *consensus.Status, steady func(consensus.ReplicaID) bool) Doing {
 	if !st.Leads || st.Fenced != nil || len(g.Replicas) == 0 {
 		return Doing{}
@@ -65,12 +69,16 @@ func Next(g *cluster.DraftGroup, st *consensus.Status, steady func(consensus.Rep
 		p := g.Replica(uint64(id))
 		return p != nil && !p.Leaves
 	}
+	var waits string
 	for _, m := range c.Learners { // first, so that a node which comes back finds its place free
-		if !stays(m.ID) && hasConfig(st) {
+		switch {
+		case stays(m.ID):
+		case hasConfig(st):
 			return Doing{Act: Remove, Replica: m.ID, Config: without(c, m.ID)}
+		default:
+			waits = "no majority knows yet that replica " + text(m.ID) + " has no vote"
 		}
 	}
-	var waits string
 	all := true // that stay vote
 	for _, p := range g.Replicas {
 		id := consensus.ReplicaID(p.ID)

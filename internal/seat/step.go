@@ -33,7 +33,7 @@ type Reports map[string]Report
 
 // A Report is what a node says of its replicas, as JSON. Fields are only ever added.
 type Report struct {
-	Map    uint64        `json:"map"` // version of the map that it has in force
+	Map    uint64        `json:"map"` // version of the map that it has in force, and that its leaders go by: see Next
 	Groups []GroupReport `json:"groups"`
 }
 
