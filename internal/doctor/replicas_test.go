@@ -55,6 +55,16 @@ func TestGroups(t *testing.T) {
 		{"one lags a little", func(a, _ *admin.Group) { a.Replicas[1].Lag = lagMost }, "", nil},
 		{"one is sent a snapshot", func(a, _ *admin.Group) { a.Replicas[1].Snapshot = true }, "replica-lags", []string{"replica of b in group 3", "it is sent all keys"}},
 		{"a learner does not count", func(a, _ *admin.Group) { a.Replicas[1].Votes, a.Replicas[2].Votes = false, false }, "", []string{"one more node may be lost"}},
+		{"a replica comes", func(a, _ *admin.Group) {
+			a.Replicas = append(a.Replicas, admin.Replica{ID: 6, Node: "f", State: "learns", Active: true, Snapshot: true, Lag: lagMost + 1})
+		}, "", []string{"2 more nodes may be lost", "of group 3 one comes or goes (kvclient cluster tasks)"}},
+		{"one that comes is not heard yet", func(a, b *admin.Group) {
+			for _, g := range []*admin.Group{a, b} {
+				g.Replicas = append(g.Replicas, admin.Replica{ID: 6, Node: "f"}, admin.Replica{ID: 7, Node: "g", State: "waits"})
+			}
+		}, "", []string{"of groups 3, 4 some come or go"}},
+		{"one leaves", func(a, _ *admin.Group) { a.Replicas[0].Leaves = true }, "", []string{"2 more nodes may be lost"}},
+		{"one replica is all that is wanted", func(a, _ *admin.Group) { a.Replicas = a.Replicas[:1] }, "", []string{"the loss of one more node stops group 3", "kvclient cluster replicas 3"}},
 	} {
 		a, b := sound(3), sound(4)
 		c.spoil(&a, &b)

@@ -26,7 +26,10 @@ type Node struct {
 	Puts     map[string]int // by key: how often it was put
 	Refuse   string         // answers MapPrepare with this text
 	Steps    []wire.DocumentKind
-	Store    string // that its status tells
+	Store    string                 // that its status tells
+	Status   func(*wire.NodeStatus) // if set, changes what its status tells
+	seat     *Seat
+	answered []byte // to the last question about the cluster, or step of a map
 	Asked    int    // for the view
 	noMap    bool
 	serial   uint32 // of the last document
@@ -94,7 +97,7 @@ func (n *Node) Answer(h wire.Header, msg []byte) ([]byte, bool) {
 	if out == nil {
 		return nil, false
 	}
-	if h.Type != wire.TypePing {
+	if h.Type != wire.TypePing && len(out) > 0 {
 		wire.SetCredits(out, 1)
 	}
 	return out, true
@@ -166,6 +169,7 @@ func (n *Node) document(h wire.Header, m wire.Document) []byte {
 		n.argument = argument
 		return wire.AppendDocumentReply(nil, h.ID, wire.DocumentReply{Serial: serial, Wants: true})
 	}
+	next := m.Serial != 0 && len(m.Argument) == 0 // part of an answer that was made before
 	var text []byte
 	switch m.Kind {
 	case wire.DocumentView:
@@ -182,14 +186,39 @@ func (n *Node) document(h wire.Header, m wire.Document) []byte {
 		}
 		text = cluster.AppendMap(nil, said)
 	case wire.AdminStatus:
-		text, _ = json.Marshal(wire.NodeStatus{NodeID: n.ID, NodeReplicas: wire.NodeReplicas{Store: n.Store}})
-	case wire.MapPrepare, wire.MapCommit, wire.MapAbandon:
-		text = n.change(m.Kind, argument)
+		text, _ = json.Marshal(n.status())
+	case wire.AdminCluster:
+		if n.seat == nil {
+			return wire.AppendError(nil, h.Type, h.ID, wire.StatusUnsupported, "")
+		}
+		if !next {
+			n.answered = n.seat.answer(n, argument)
+		}
+		if text = n.answered; len(text) == 0 {
+			return Silent
+		}
+	case wire.MapPrepare, wire.MapCommit, wire.MapAbandon, wire.MapFollow:
+		if !next {
+			n.answered = n.change(m.Kind, argument)
+		}
+		text = n.answered
 	default:
 		return wire.AppendError(nil, h.Type, h.ID, wire.StatusUnsupported, "")
 	}
 	part := text[m.From:min(int(m.From)+100, len(text))]
 	return wire.AppendDocumentReply(nil, h.ID, wire.DocumentReply{Total: uint32(len(text)), Offset: m.From, Serial: serial, Data: part})
+}
+
+// status is what the node says of itself.
+func (n *Node) status() wire.NodeStatus {
+	st := wire.NodeStatus{NodeID: n.ID, ClusterName: n.View.Cluster, Shards: wire.ShardStatus{Total: ClusterShards}, NodeReplicas: wire.NodeReplicas{Store: n.Store}}
+	if n.Map != nil {
+		st.ClusterID = fmt.Sprintf("%x", n.Map.Cluster)
+	}
+	if n.Status != nil {
+		n.Status(&st)
+	}
+	return st
 }
 
 func (n *Node) change(step wire.DocumentKind, text []byte) []byte {
@@ -214,6 +243,12 @@ func (n *Node) change(step wire.DocumentKind, text []byte) []byte {
 			n.Map, n.Promised = n.Promised, nil
 		} else if n.Map == nil {
 			r.Text = []byte("it was not promised")
+		}
+	case wire.MapFollow:
+		if n.Refuse != "" {
+			r.Text = []byte(n.Refuse)
+		} else {
+			r.Text = []byte(n.follow(m))
 		}
 	case wire.MapAbandon:
 		if n.Promised != nil && n.Promised.Digest() == m.Digest() {

@@ -194,10 +194,13 @@ func (ch *change) do(ctx context.Context, of changer, r admin.ChangeRequest, dea
 	if p.idle() {
 		return ch.show(p)
 	}
-	if ch.a.Output != "json" {
+	switch {
+	case ch.a.Output != "json":
 		if err := ch.a.Print(p.text()); err != nil {
 			return err
 		}
+	case !ch.yes: // who is asked sees what about, and a program that reads the output does not
+		fmt.Fprint(ch.a.Stderr, p.text())
 	}
 	if !ch.yes && p.asks() && !ch.a.Confirm(ctx, "begin?") {
 		return errors.New("nothing was begun")
