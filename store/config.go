@@ -74,6 +74,10 @@ type Config struct {
 	// disk beside the base. Default 256 MiB; at least MinLogBytes.
 	LogBytes int64
 
+	// SnapshotRate is how many bytes a second are written of a snapshot that a replica of the store gets from another one. Default 64 MiB; at least
+	// MinSnapshotRate, because a snapshot that comes more slowly is given up.
+	SnapshotRate int64
+
 	// WatchBytes bounds the events kept for Watch, in bytes; at least
 	// MinWatchBytes. 0: none, and Watch is not supported.
 	WatchBytes int
@@ -183,6 +187,9 @@ const (
 	// groupEntry is the largest entry, and groupFrame what a frame has besides.
 	groupEntry = MinGroupLogBytes/logSegments/4 - groupFrame
 	groupFrame = 4 << 10
+	// MinSnapshotRate is the least of Config.SnapshotRate, in bytes a second.
+	MinSnapshotRate = 1 << 20
+
 	// DefaultLogBytes, MinLogBytes and MaxLogBytes are the default, the least and the most of
 	// Config.LogBytes.
 	DefaultLogBytes = 256 << 20
@@ -227,6 +234,7 @@ func (c Config) withDefaults() Config {
 	c.InflightWrites = cmp.Or(c.InflightWrites, 1<<16)
 	c.BatchBytes = cmp.Or(c.BatchBytes, 4<<20)
 	c.LogBytes = cmp.Or(c.LogBytes, DefaultLogBytes)
+	c.SnapshotRate = cmp.Or(c.SnapshotRate, 64<<20)
 	c.groupEntry = cmp.Or(c.groupEntry, c.Simulated.GroupEntry, groupEntry)
 	if c.clock == nil {
 		c.clock = c.Simulated.Clock
@@ -266,6 +274,7 @@ func (c Config) validate() error {
 	bad(c.InflightBytes > 0 && c.InflightWrites > 0, "in-flight bounds must be positive")
 	bad(c.HoldBytes > 0, "hold bytes = %d: must be positive", c.HoldBytes)
 	bad(c.BatchBytes > 0 && c.BatchBytes <= 64<<20, "batch bytes = %d: must be 1 to 64 MiB", c.BatchBytes)
+	bad(c.SnapshotRate >= MinSnapshotRate, "snapshot rate = %d bytes a second: at least %d", c.SnapshotRate, MinSnapshotRate)
 	bad(c.LogBytes >= MinLogBytes && c.LogBytes <= MaxLogBytes, "log bytes = %d: must be %d to %d", c.LogBytes, MinLogBytes, int64(MaxLogBytes))
 	bad(c.MaxOpenFiles >= 64, "max open files = %d: must be at least 64", c.MaxOpenFiles)
 	bad(c.WatchBytes == 0 || c.WatchBytes >= MinWatchBytes && c.WatchBytes <= MaxWatchBytes, "watch bytes = %d: must be 0, or %d to %d", c.WatchBytes, MinWatchBytes, MaxWatchBytes)

@@ -33,9 +33,6 @@ type machine struct {
 
 var _ consensus.Machine = (*machine)(nil)
 
-// snapshotRate is how many bytes a second of a snapshot are written by whoever receives it.
-const snapshotRate = 64 << 20
-
 func (m *machine) State() (consensus.State, error) { return m.Replica.State().State, nil }
 
 func (m *machine) Durable(term uint64) { m.cell.raise(term) }
@@ -107,7 +104,7 @@ func (m *machine) Receive(ctx context.Context, head consensus.State, from io.Rea
 	if err := m.s.disk.Admits(false); err != nil {
 		return nil, err
 	}
-	in, err := m.s.disk.Incoming(ctx, uint64(m.group), snapshotRate)
+	in, err := m.s.disk.Incoming(ctx, uint64(m.group), m.s.cfg.SnapshotRate)
 	if err != nil {
 		return nil, err
 	}

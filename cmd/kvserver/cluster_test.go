@@ -41,11 +41,15 @@ func TestClusterKeysArrive(t *testing.T) {
 		t.Errorf("the node is %q, %+v", base.Name, base.Cluster)
 	}
 	other := map[string]string{
-		"node_id": "n2", "advertise": "10.0.0.9", "insecure": "", "cluster.name": "red", "gossip.bind": "127.0.0.1:7402",
+		"node_id": "n2", "advertise": "10.0.0.9", "insecure": "", "cluster.name": "red", "cluster.move_rate": "5MiB", "gossip.bind": "127.0.0.1:7402",
 		"gossip.advertise": "10.0.0.9:7402", "gossip.join": "10.0.0.8:7402", "gossip.key_file": keyFile, "gossip.profile": "wan", "gossip.allow": "10.0.0.0/8",
 	}
 	for _, name := range clusterKeys {
 		value, ok := other[name]
+		arrives := func() bool {
+			got := load("RDMAKV_" + strings.ToUpper(strings.ReplaceAll(name, ".", "_")) + "=" + value)
+			return !reflect.DeepEqual(got.Cluster, base.Cluster) || got.SnapshotRate != base.SnapshotRate
+		}
 		switch {
 		case !ok:
 			t.Errorf("the test has no value for %s", name)
@@ -53,7 +57,7 @@ func TestClusterKeysArrive(t *testing.T) {
 			if !base.Cluster.Insecure {
 				t.Error("insecure does not reach the server")
 			}
-		case reflect.DeepEqual(load("RDMAKV_"+strings.ToUpper(strings.ReplaceAll(name, ".", "_"))+"="+value).Cluster, base.Cluster):
+		case !arrives():
 			t.Errorf("%s does not reach the server", name)
 		}
 	}

@@ -238,6 +238,7 @@ func (a *app) serverConfig(ctx context.Context) (server.Config, error) {
 		LeaseOff:        c.Lease == 0,
 		WatchBytes:      int64(c.WatchBytes),
 		LogBytes:        int64(c.LogBytes),
+		SnapshotRate:    int64(c.Cluster.MoveRate),
 		MaxSessions:     c.MaxSessions,
 		RKeyMaxAge:      time.Duration(c.RkeyMaxAge),
 		MapTenants:      c.Shm == "trusted",

@@ -99,8 +99,12 @@ type Gossip struct {
 
 // Cluster is the section cluster.
 type Cluster struct {
-	Name string `mapstructure:"name" usage:"name of the cluster; nodes of another one are not heard"`
+	Name     string `mapstructure:"name" usage:"name of the cluster; nodes of another one are not heard"`
+	MoveRate Size   `mapstructure:"move_rate" default:"64MiB" range:"1MiB..64GiB" usage:"bytes a second of each replica that comes to this node"`
 }
+
+// DefaultMoveRate is that of cluster.move_rate.
+const DefaultMoveRate Size = 64 << 20
 
 // DefaultCluster is the name of a cluster that needs none of its own.
 const DefaultCluster = "rdmakv"

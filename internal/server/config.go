@@ -119,6 +119,8 @@ type Config struct {
 	// LogBytes bounds the store's log: what a start after a crash reads, and what stands on
 	// the disk beside the base. Default: the store's, 256 MiB; at least store.MinLogBytes.
 	LogBytes int64
+	// SnapshotRate is how many bytes a second of a snapshot of a replica are written to the disk. Default: the store's, 64 MiB.
+	SnapshotRate int64
 	// MaxOpenFiles is how many files Pebble keeps open. Default: the store's.
 	MaxOpenFiles int
 	// SpaceOpenFiles is MaxOpenFiles of each space. Default 256.
@@ -385,7 +387,7 @@ func (c *Config) space() space.Config {
 			ScrubRate:     c.ScrubRate,
 			Parts:         c.Parts,
 			InflightBytes: c.InflightBytes, CacheBytes: c.CacheBytes, MinFreeBytes: c.MinFreeBytes,
-			LogBytes: c.LogBytes, MaxOpenFiles: c.MaxOpenFiles,
+			LogBytes: c.LogBytes, SnapshotRate: c.SnapshotRate, MaxOpenFiles: c.MaxOpenFiles,
 			EpochAbove: c.EpochAbove, Logger: c.Logger, Simulated: c.Simulated,
 		},
 		Memory: memory.RegionsConfig{Kind: c.MemoryKind, Huge: c.HugePages, NUMANode: c.NUMANode, Prefault: c.Prefault},
