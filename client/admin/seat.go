@@ -90,7 +90,7 @@ func (s *seeker) round(ctx context.Context, round int) (none wire.ClusterAnswer,
 		asked[node] = true
 		answer, err := s.at(ctx, node)
 		switch {
-		case errors.Is(err, client.ErrDenied) || errors.Is(err, client.ErrAuth) || errors.Is(err, client.ErrClosed) && s.rt.Closed():
+		case errors.Is(err, client.ErrDenied) || errors.Is(err, client.ErrAuth) || errors.Is(err, client.ErrClosed) && route.IsClosed(s.rt):
 			return none, err
 		case err != nil:
 			if errors.Is(err, client.ErrUnsupported) {

@@ -78,6 +78,7 @@ var allowed = []struct {
 	{"internal/server/auth", []string{"internal/server/base", "internal/server/work", "internal/wire", "internal/secret", "internal/wholefile", "store/layout"}},
 	{"internal/server/member", []string{"internal/server/base", "membership", "internal/cluster", "internal/shardmap/...", "internal/wire", "store", "store/layout"}},
 	{"internal/server/groups", []string{"internal/server/base", "internal/cluster", "internal/consensus", "internal/consensus/driver", "internal/consensus/transport", "internal/wire", "rdma", "store"}},
+	{"internal/server/change", []string{"internal/server/base", "internal/server/groups", "internal/cluster", "internal/consensus", "internal/consensus/document", "internal/meta", "internal/seat", "internal/wire"}},
 	{"internal/server/telemetry", []string{"internal/server/base", "internal/server/auth", "internal/server/memory", "internal/server/member", "membership", "internal/cluster", "internal/wire", "internal/version", "rdma", "rdma/mem", "rdma/wait", "store", "store/layout"}},
 	{"internal/server/handle", []string{"internal/server/base", "internal/server/work", "internal/server/auth", "internal/server/memory", "internal/server/session", "internal/cluster", "internal/consensus", "internal/wire", "store", "store/layout"}},
 	{"internal/server/memory", []string{"internal/server/base", "internal/wire", "rdma", "rdma/mem", "store/layout"}},

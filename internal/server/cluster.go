@@ -91,12 +91,12 @@ func (n clusterNode) far() bool {
 }
 
 // mayJoin returns nil if the node may come into a cluster with replicas that has a map already.
-func (srv *Server) mayJoin(ctx context.Context) error {
-	n := clusterNode{srv}
-	if left := store.ReplicasOf(srv.main.Store); len(left) > 0 && srv.member.Left() {
+func (n clusterNode) mayJoin(ctx context.Context) error {
+	own := n.owned.Shards()
+	if left := store.ReplicasOf(n.main.Store); len(left) > 0 && own != nil && !own.Map.Has(n.cfg.Cluster.NodeID) {
 		return fmt.Errorf("%w: node %q still gives up %d replicas that it had when it left", change.ErrLater, n.cfg.Cluster.NodeID, len(left))
 	}
-	if err := srv.member.MayJoin(ctx); err != nil {
+	if err := n.member.MayJoin(ctx); err != nil {
 		return err
 	}
 	if !n.far() {

@@ -176,8 +176,8 @@ func (r *Router) OwnersNow(ctx context.Context) ([]*peer.Peer, error) {
 	}
 }
 
-// Closed says whether the client is closed. A call that fails with ErrClosed while it is not was at a node that has left the map.
-func (r *Router) Closed() bool { return r.done.Err() != nil }
+// IsClosed says whether the client is closed. A call that fails with ErrClosed while it is not was at a node that has left the map.
+func IsClosed(r *Router) bool { return r.done.Err() != nil }
 
 // Peer returns the peer of a node, awake: of one in the map or one that gossip
 // has told of. ErrUnknownNode.

@@ -176,7 +176,7 @@ func (g *Groups) InForce(m *cluster.Map) error {
 	}
 	g.m = m
 	g.link.to.Store(t)
-	g.wg.Go(g.host)
+	g.wg.Go((&host{g, make(map[held]string)}).run)
 	g.wg.Go(g.homeward)
 	g.wg.Go(g.leaveFull)
 	g.wg.Go(g.catchUp)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/server/base"
 	"github.com/rdmakv/rdmakv/store"
 )
@@ -23,59 +22,66 @@ const (
 	againMost  = 5 * time.Second
 )
 
-// host brings the store's replicas to those of the map, until the node ends.
-func (g *Groups) host() {
-	told := make(map[held]string)
+// A host brings the store's replicas to those of the map.
+type host struct {
+	g    *Groups
+	told map[held]string // what has failed with a replica, and was told of
+}
+
+// run does so until the node ends.
+func (h *host) run() {
 	for rest := againFirst; ; rest = min(2*rest, againMost) {
-		m := g.current()
 		var again <-chan time.Time
-		if !g.hostNow(m, told) {
+		if !h.once() {
 			again = time.After(rest)
 		}
 		select {
 		case <-again:
-		case <-g.wake:
+		case <-h.g.wake:
 			rest = againFirst / 2
-		case <-g.ctx.Done():
+		case <-h.g.ctx.Done():
 			return
 		}
 	}
 }
 
-// hostNow tries once to bring the store's replicas to those of a map. false: something has failed, which was told of unless told has it.
-func (g *Groups) hostNow(m *cluster.Map, told map[held]string) (all bool) {
-	all = true
-	did := func(what string, r held, err error) {
-		switch text := fmt.Sprint(err); {
-		case err == nil:
-			delete(told, r)
-			if g.env.Changed != nil {
-				g.env.Changed()
-			}
-		case g.ctx.Err() != nil || errors.Is(err, store.ErrClosed):
-		case told[r] != text:
-			told[r] = text
-			all = false
-			g.env.Log.Error(base.LogAlways, what+"; it is tried again", "group", r.group, "replica", r.replica, "err", err)
-		default:
-			all = false
-		}
-	}
-	st := g.env.Store()
-	wanted := make(map[held]store.Group)
-	for _, c := range g.wanted(m) {
+// once tries it for the map in force. false: something has failed.
+func (h *host) once() (all bool) {
+	g := h.g
+	st, wanted := g.env.Store(), make(map[held]store.Group)
+	for _, c := range g.wanted(g.current()) {
 		wanted[held{c.ID, c.Replica}] = c
 	}
-	for _, h := range store.ReplicasOf(st) {
-		r := held{h.ID, h.Replica}
+	all = true
+	for _, has := range store.ReplicasOf(st) {
+		r := held{has.ID, has.Replica}
 		if _, ok := wanted[r]; ok {
 			delete(wanted, r)
 			continue
 		}
-		did("the node cannot give a replica up that the shard map does not have any more", r, store.RemoveGroup(g.ctx, st, h.ID, h.Replica))
+		all = h.did("the node cannot give a replica up that the shard map does not have any more", r, store.RemoveGroup(g.ctx, st, has.ID, has.Replica)) && all
 	}
 	for r, c := range wanted {
-		did("the node cannot have a replica that the shard map gives it", r, store.AddGroup(g.ctx, st, c))
+		all = h.did("the node cannot have a replica that the shard map gives it", r, store.AddGroup(g.ctx, st, c)) && all
 	}
 	return all
+}
+
+// did notes what came of one replica, and says whether it is as it is to be.
+func (h *host) did(what string, r held, err error) bool {
+	g := h.g
+	switch text := fmt.Sprint(err); {
+	case err == nil:
+		delete(h.told, r)
+		if g.env.Changed != nil {
+			g.env.Changed()
+		}
+		return true
+	case g.ctx.Err() != nil || errors.Is(err, store.ErrClosed):
+		return true
+	case h.told[r] != text:
+		h.told[r] = text
+		g.env.Log.Error(base.LogAlways, what+"; it is tried again", "group", r.group, "replica", r.replica, "err", err)
+	}
+	return false
 }

@@ -117,9 +117,6 @@ func (c *Member) Follow(ctx context.Context, m *cluster.Map) error {
 	return nil
 }
 
-// Left says whether the node was in a map, and the one in force does not have it any more.
-func (c *Member) Left() bool { return c.book.Left() }
-
 // MayJoin returns nil if this node may come into a cluster that has a map already: it has none, and holds no keys.
 func (c *Member) MayJoin(ctx context.Context) error {
 	if m := c.book.Map(); m != nil && m.Has(c.id.Node) {
