@@ -194,6 +194,33 @@ func refusing(plan bool) func(*fakeCluster) {
 	}
 }
 
+// TestChangeFailure: what is in the way stands first, in one line; whether anything was done is never left out.
+func TestChangeFailure(t *testing.T) {
+	refused := fmt.Errorf("%w: node \"n4\" cannot\n come", admin.ErrRefused)
+	partly := func(errs ...error) error {
+		p := &client.PartialError{Total: len(errs)}
+		for i, err := range errs {
+			p.Failures = append(p.Failures, client.Failure{Index: -1, Node: fmt.Sprintf("n%d", i+4), Err: err})
+		}
+		return &client.Error{Op: "cluster-add", Err: p}
+	}
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{&client.Error{Op: "cluster-add", Err: refused}, `the cluster refuses: node "n4" cannot  come`},
+		{partly(refused), `the cluster refuses: node "n4" cannot  come`},
+		{partly(refused, client.ErrTimeout), `rdmakv cluster-add: 2 of 2 failed: n4: the cluster refuses: node "n4" cannot  come; n5: no answer in time`},
+		{&client.Error{Op: "cluster-add", Err: fmt.Errorf("%w: %w", client.ErrOutcomeUnknown, refused)}, "rdmakv cluster-add: " + client.ErrOutcomeUnknown.Error()},
+		{client.ErrTimeout, "no answer in time"},
+	} {
+		err := changeFailure(tc.err)
+		if !strings.HasPrefix(err.Error(), tc.want) || !errors.Is(err, errors.Unwrap(tc.err)) && err != tc.err {
+			t.Errorf("%v\n want %s", err, tc.want)
+		}
+	}
+}
+
 // TestChangeInterrupted: Ctrl-C while a task is watched ends the watching, and says that the task goes on.
 func TestChangeInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
