@@ -87,12 +87,12 @@ func (f *fakeCluster) Tasks(context.Context) (admin.ClusterAnswer, error) {
 }
 
 // runChange does a change at f, and returns its error and what it has printed.
-func runChange(ctx context.Context, f *fakeCluster, ch change, r admin.ChangeRequest, stdin, output string) (err error, stdout, stderr string) {
+func runChange(ctx context.Context, f *fakeCluster, ch change, r admin.ChangeRequest, stdin, output string) (stdout, stderr string, err error) {
 	var out, errOut bytes.Buffer
 	ch.a = &app.App{Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errOut, Output: output}
 	ch.name = "cluster add"
 	err = ch.do(ctx, f, r, time.Now().Add(ch.wait))
-	return err, out.String(), errOut.String()
+	return out.String(), errOut.String(), err
 }
 
 var addN4 = admin.ChangeRequest{Kind: admin.AddNodes, Nodes: []admin.NodeWeight{{ID: "n4", Weight: 2, Zone: "z4"}}}
@@ -149,7 +149,7 @@ func TestChanges(t *testing.T) {
 				if tc.r.Kind == "" {
 					tc.r = addN4
 				}
-				err, out, errOut := runChange(t.Context(), f, tc.ch, tc.r, tc.stdin, tc.output)
+				out, errOut, err := runChange(t.Context(), f, tc.ch, tc.r, tc.stdin, tc.output)
 				if (err == nil) != (tc.fails == "") || err != nil && !strings.Contains(err.Error(), tc.fails) {
 					t.Errorf("%v, want %q", err, tc.fails)
 				}
@@ -226,7 +226,7 @@ func TestChangeInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 1200*time.Millisecond)
 		defer cancel()
-		err, _, errOut := runChange(ctx, newFakeCluster(), change{yes: true}, addN4, "", "")
+		_, errOut, err := runChange(ctx, newFakeCluster(), change{yes: true}, addN4, "", "")
 		if err != app.ErrInterrupted || !strings.Contains(errOut, "task 3 (add n4?[2J) goes on: kvclient cluster tasks --watch shows it, kvclient cluster cancel 3 ends it") {
 			t.Errorf("%v, %q", err, errOut)
 		}
@@ -245,7 +245,7 @@ func TestChangeWaits(t *testing.T) {
 				}
 				return nil
 			}
-			err, _, _ := runChange(t.Context(), f, change{yes: true, wait: wait}, addN4, "", "")
+			_, _, err := runChange(t.Context(), f, change{yes: true, wait: wait}, addN4, "", "")
 			if (err == nil) != want || !want && !errors.Is(err, client.ErrUnknownNode) {
 				t.Errorf("--wait %v: %v", wait, err)
 			}
