@@ -126,7 +126,7 @@ func (s *seeker) round(ctx context.Context, round int) (none wire.ClusterAnswer,
 
 // whyOf is the reason of an answer, harmless to a terminal.
 func whyOf(a wire.ClusterAnswer) string {
-	return cmp.Or(wire.CleanText([]byte(a.Why)), "it does not say why")
+	return cmp.Or(strings.TrimPrefix(wire.CleanText([]byte(a.Why)), "cluster: "), "it does not say why")
 }
 
 // nodes are those to be asked, those first that gossip believes alive, by id; each round begins with others.
@@ -192,8 +192,8 @@ func parseAnswer(q wire.ClusterQuestion, text []byte) (a wire.ClusterAnswer, err
 	switch {
 	case q.Do == wire.ClusterJoin:
 		may = []string{wire.ClusterRefused, wire.ClusterMay, wire.ClusterWait}
-	case q.Dry:
-		may[3] = wire.ClusterPlan
+	case q.Dry || q.Do == wire.ClusterTasks: // nothing is done, whatever it is called
+		may = append(may, wire.ClusterPlan)
 	}
 	bad := ""
 	switch needs := q.Dry || a.State == wire.ClusterTaken; {

@@ -53,8 +53,8 @@ func TestBirth(t *testing.T) {
 	w.must("east", "--server", any.Addr(), "cluster", "init", "n3", "n2", "n1")
 	w.refused(nil, "--server", any.Addr(), "cluster", "init", "n1", "n2")
 	w.refused(nil, "--server", any.Addr(), "cluster", "init", "n1:5", "n2", "n3")
-	for _, args := range [][]string{{"add", "n4"}, {"remove", "n1"}, {"move", "0", "n1"}} {
-		w.refused([]string{"not", "yet", "backup"}, append([]string{"--server", any.Addr(), "cluster"}, args...)...)
+	for _, args := range [][]string{{"add", "n4", "--yes"}, {"remove", "n1", "--yes"}, {"replace", "n1", "n4", "--yes"}} {
+		w.refused([]string{"without replicas", "--help"}, append([]string{"--server", any.Addr(), "cluster"}, args...)...)
 	}
 	for _, s := range w.Nodes {
 		must(t, s.Stop(patience))

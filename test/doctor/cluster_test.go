@@ -200,8 +200,8 @@ func TestClusterCommands(t *testing.T) {
 	last.node = here(t).start(last.args...)
 	g.check(first, "")
 
-	for _, words := range []string{"add kv4", "remove kv3", "move 3 kv1"} {
-		if code, _, stderr := g.kvclient(first, append([]string{"cluster"}, strings.Fields(words)...)...); code != 1 || !strings.Contains(stderr, "not possible yet") {
+	for _, words := range []string{"add kv4 --yes", "remove kv3 --yes", "replace kv3 kv4 --yes", "rebalance --yes", "replicas 3 --yes", "tasks", "cancel 1", "pause"} {
+		if code, _, stderr := g.kvclient(first, append([]string{"cluster"}, strings.Fields(words)...)...); code != 1 || !strings.Contains(stderr, "without replicas cannot be changed") {
 			t.Errorf("%s: exit code %d, %s", words, code, stderr)
 		}
 	}

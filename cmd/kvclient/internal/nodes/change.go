@@ -180,6 +180,9 @@ func (ch *change) run(cmd *cobra.Command, r admin.ChangeRequest) error {
 func (ch *change) do(ctx context.Context, of changer, r admin.ChangeRequest, deadline time.Time) error {
 	r.Dry = true
 	answer, err := planWaiting(ctx, of, r, deadline)
+	if errors.Is(err, client.ErrUnsupported) {
+		return fmt.Errorf("%w (kvclient %s --help has the way without that)", changeFailure(err), ch.name)
+	}
 	if err != nil {
 		return changeFailure(err)
 	}
@@ -246,12 +249,15 @@ func changeFailure(err error) error {
 	if errors.Is(err, client.ErrOutcomeUnknown) || !errors.Is(err, admin.ErrRefused) {
 		return err
 	}
-	e := (*client.Error)(nil)
-	if !errors.As(err, &e) {
-		return err
+	// The cluster, or the node that should come, has answered: which call that was, and at which address, is of no use.
+	e, part := (*client.Error)(nil), (*client.PartialError)(nil)
+	switch {
+	case errors.As(err, &part) && len(part.Failures) == 1:
+		return &initError{doctor.OneLine(part.Failures[0].Err.Error()), err}
+	case errors.As(err, &e) && part == nil:
+		return &initError{doctor.OneLine(e.Err.Error()), err}
 	}
-	// The call and the address of the node are of no use here: the cluster has answered.
-	return &initError{doctor.OneLine(e.Err.Error()), err}
+	return err
 }
 
 // clusterCancelCmd is cluster cancel.

@@ -87,12 +87,12 @@ func (f *fakeCluster) Tasks(context.Context) (admin.ClusterAnswer, error) {
 }
 
 // runChange does a change at f, and returns its error and what it has printed.
-func runChange(ctx context.Context, f *fakeCluster, ch change, r admin.ChangeRequest, stdin, output string) (err error, stdout, stderr string) {
+func runChange(ctx context.Context, f *fakeCluster, ch change, r admin.ChangeRequest, stdin, output string) (stdout, stderr string, err error) {
 	var out, errOut bytes.Buffer
 	ch.a = &app.App{Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errOut, Output: output}
 	ch.name = "cluster add"
 	err = ch.do(ctx, f, r, time.Now().Add(ch.wait))
-	return err, out.String(), errOut.String()
+	return out.String(), errOut.String(), err
 }
 
 var addN4 = admin.ChangeRequest{Kind: admin.AddNodes, Nodes: []admin.NodeWeight{{ID: "n4", Weight: 2, Zone: "z4"}}}
@@ -149,7 +149,7 @@ func TestChanges(t *testing.T) {
 				if tc.r.Kind == "" {
 					tc.r = addN4
 				}
-				err, out, errOut := runChange(t.Context(), f, tc.ch, tc.r, tc.stdin, tc.output)
+				out, errOut, err := runChange(t.Context(), f, tc.ch, tc.r, tc.stdin, tc.output)
 				if (err == nil) != (tc.fails == "") || err != nil && !strings.Contains(err.Error(), tc.fails) {
 					t.Errorf("%v, want %q", err, tc.fails)
 				}
@@ -194,12 +194,39 @@ func refusing(plan bool) func(*fakeCluster) {
 	}
 }
 
+// TestChangeFailure: what is in the way stands first, in one line; whether anything was done is never left out.
+func TestChangeFailure(t *testing.T) {
+	refused := fmt.Errorf("%w: node \"n4\" cannot\n come", admin.ErrRefused)
+	partly := func(errs ...error) error {
+		p := &client.PartialError{Total: len(errs)}
+		for i, err := range errs {
+			p.Failures = append(p.Failures, client.Failure{Index: -1, Node: fmt.Sprintf("n%d", i+4), Err: err})
+		}
+		return &client.Error{Op: "cluster-add", Err: p}
+	}
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{&client.Error{Op: "cluster-add", Err: refused}, `the cluster refuses: node "n4" cannot  come`},
+		{partly(refused), `the cluster refuses: node "n4" cannot  come`},
+		{partly(refused, client.ErrTimeout), `rdmakv cluster-add: 2 of 2 failed: n4: the cluster refuses: node "n4" cannot  come; n5: no answer in time`},
+		{&client.Error{Op: "cluster-add", Err: fmt.Errorf("%w: %w", client.ErrOutcomeUnknown, refused)}, "rdmakv cluster-add: " + client.ErrOutcomeUnknown.Error()},
+		{client.ErrTimeout, "no answer in time"},
+	} {
+		err := changeFailure(tc.err)
+		if !strings.HasPrefix(err.Error(), tc.want) || !errors.Is(err, errors.Unwrap(tc.err)) && err != tc.err {
+			t.Errorf("%v\n want %s", err, tc.want)
+		}
+	}
+}
+
 // TestChangeInterrupted: Ctrl-C while a task is watched ends the watching, and says that the task goes on.
 func TestChangeInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 1200*time.Millisecond)
 		defer cancel()
-		err, _, errOut := runChange(ctx, newFakeCluster(), change{yes: true}, addN4, "", "")
+		_, errOut, err := runChange(ctx, newFakeCluster(), change{yes: true}, addN4, "", "")
 		if err != app.ErrInterrupted || !strings.Contains(errOut, "task 3 (add n4?[2J) goes on: kvclient cluster tasks --watch shows it, kvclient cluster cancel 3 ends it") {
 			t.Errorf("%v, %q", err, errOut)
 		}
@@ -218,7 +245,7 @@ func TestChangeWaits(t *testing.T) {
 				}
 				return nil
 			}
-			err, _, _ := runChange(t.Context(), f, change{yes: true, wait: wait}, addN4, "", "")
+			_, _, err := runChange(t.Context(), f, change{yes: true, wait: wait}, addN4, "", "")
 			if (err == nil) != want || !want && !errors.Is(err, client.ErrUnknownNode) {
 				t.Errorf("--wait %v: %v", wait, err)
 			}
