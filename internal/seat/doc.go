@@ -16,5 +16,11 @@
 //	seat    the map: A has no replica                                      Step: arrived
 //	A       gives the replica up (R24: on this word alone)
 //
+// The seat's last step waits until the group's leader, and a majority of its voters, go by the map that says that A's replica leaves: a leader with an older map could
+// give a vote to a replica that the map does not have any more. For the same reason a new leader asks which map is the newest before its first step (Next).
+//
+// A move of a task that is canceled goes back if A's replica votes still and is there, or if D's does not vote; else it goes on to its end (Step: undo). So no node that has died in
+// the middle keeps a task from its end, as long as the group has a leader.
+//
 // Each step looks at what is there, so it may be done twice, by the next leader and by the next seat.
 package seat

@@ -130,43 +130,77 @@ func (p *placing) move(g *cluster.DraftGroup, from, to string) {
 	}
 }
 
-// even finds the move that helps most, from a node above its share to one below it, in no worse zones; "": there is none. Of the moves that are as good the hash chooses.
-func (p *placing) even() (g *cluster.DraftGroup, from, to string) {
-	var most uint64
-	zone := 0
-	for i := range p.groups[1:] {
-		o := &p.groups[1+i]
-		for _, r := range o.Replicas {
-			if p.has[r.Node] <= p.share[r.Node] {
-				continue
-			}
-			for _, n := range p.names {
-				worse := p.mates(o, n, r.Node) - p.mates(o, r.Node, "")
-				if p.has[n] >= p.share[n] || o.At(n) != nil || worse > 0 {
-					continue
-				}
-				if s := score(o.ID, n); g == nil || worse < zone || worse == zone && s > most {
-					g, from, to, most, zone = o, r.Node, n, s, worse
-				}
-			}
-		}
-	}
-	return g, from, to
-}
-
 // A hop is a replica that goes from a node to another one.
 type hop struct {
 	g        *cluster.DraftGroup
 	from, to string
+	worse    int    // of even: see placing.worse
+	score    uint64 // likewise
+}
+
+// crowd is how many replicas of a group are in each zone.
+func (p *placing) crowd(g *cluster.DraftGroup) map[string]int {
+	n := make(map[string]int, len(g.Replicas))
+	for _, r := range g.Replicas {
+		n[p.nodes[r.Node].Zone]++
+	}
+	return n
+}
+
+// worse is how many more replicas of a group, of which so many are in each zone, are in the zone of its replica at a node if that goes to another node.
+func (p *placing) worse(crowd map[string]int, from, to string) int {
+	zone, other := p.nodes[from].Zone, p.nodes[to].Zone
+	if zone == other {
+		return 0
+	}
+	return crowd[other] - (crowd[zone] - 1)
+}
+
+// even finds replicas that can go from a node above its share to one below it, in no worse zones: what is better for zones first, and of those that are as good what the
+// hash likes best. Each can go as long as those before it have left it so (still).
+func (p *placing) even() (list []hop) {
+	var below []string
+	for _, n := range p.names {
+		if p.has[n] < p.share[n] {
+			below = append(below, n)
+		}
+	}
+	for i := range p.groups[1:] {
+		g := &p.groups[1+i]
+		crowd := p.crowd(g)
+		for _, r := range g.Replicas {
+			if p.has[r.Node] <= p.share[r.Node] {
+				continue
+			}
+			for _, n := range below {
+				if worse := p.worse(crowd, r.Node, n); worse <= 0 && g.At(n) == nil {
+					list = append(list, hop{g, r.Node, n, worse, score(g.ID, n)})
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b hop) int {
+		return cmp.Or(cmp.Compare(a.worse, b.worse), cmp.Compare(b.score, a.score))
+	})
+	return list
+}
+
+// still says whether a hop of even is as good as it was.
+func (p *placing) still(h *hop) bool {
+	return p.has[h.from] > p.share[h.from] && p.has[h.to] < p.share[h.to] && h.g.At(h.from) != nil && h.g.At(h.to) == nil &&
+		p.worse(p.crowd(h.g), h.from, h.to) <= h.worse
 }
 
 // chain finds the fewest replicas that have to go from a node above its share to a second one, from that to a third one and so on, up to one below its share, in no worse
 // zones, where no single one can: the node below has a replica of each group already that the one above has. nil: there is no such chain.
 func (p *placing) chain() (list []hop) {
-	at := make(map[string][]*cluster.DraftGroup) // groups, by node
+	at := make(map[string][]*cluster.DraftGroup)           // groups, by node
+	crowds := make(map[*cluster.DraftGroup]map[string]int) // by group
 	for i := range p.groups[1:] {
-		for _, r := range p.groups[1+i].Replicas {
-			at[r.Node] = append(at[r.Node], &p.groups[1+i])
+		g := &p.groups[1+i]
+		crowds[g] = p.crowd(g)
+		for _, r := range g.Replicas {
+			at[r.Node] = append(at[r.Node], g)
 		}
 	}
 	by := make(map[string]hop) // how a node is reached; zero: from nowhere
@@ -185,12 +219,12 @@ func (p *placing) chain() (list []hop) {
 				continue
 			}
 			i := slices.IndexFunc(at[from], func(g *cluster.DraftGroup) bool {
-				return g.At(to) == nil && p.mates(g, to, from) <= p.mates(g, from, "")
+				return p.worse(crowds[g], from, to) <= 0 && g.At(to) == nil
 			})
 			if i < 0 {
 				continue
 			}
-			by[to] = hop{at[from][i], from, to}
+			by[to] = hop{g: at[from][i], from: from, to: to}
 			if p.has[to] >= p.share[to] {
 				queue = append(queue, to)
 				continue
@@ -205,22 +239,19 @@ func (p *placing) chain() (list []hop) {
 	return nil
 }
 
-// spread finds a replica that goes to a zone in which its group is not, from one in which it has two; "": there is none. A move to a node that has its share
-// already is followed by one that evens it out.
-func (p *placing) spread() (g *cluster.DraftGroup, from, to string) {
-	for i := range p.groups {
-		o := &p.groups[i]
-		for _, r := range o.Replicas {
-			at := p.mates(o, r.Node, "")
-			if at == 0 {
-				continue
-			}
-			if n := p.best(o, r.Node); n != "" && p.mates(o, n, r.Node) < at {
-				return o, r.Node, n
-			}
+// spread finds a replica of a group that goes to a zone in which fewer of the others are; "": there is none. A move to a node that has its share already is followed by one
+// that evens it out.
+func (p *placing) spread(g *cluster.DraftGroup) (from, to string) {
+	for _, r := range g.Replicas {
+		at := p.mates(g, r.Node, "")
+		if at == 0 {
+			continue
+		}
+		if n := p.best(g, r.Node); n != "" && p.mates(g, n, r.Node) < at {
+			return r.Node, n
 		}
 	}
-	return nil, "", ""
+	return "", ""
 }
 
 // least is the replica that a group can best do without: in a zone with others, at a node above its share, and not the preferred leader.
@@ -274,7 +305,7 @@ func leaders(d *cluster.Draft) (changed bool) {
 					if _, ok := by[r.Node]; ok || r.Leaves {
 						continue
 					}
-					by[r.Node] = hop{g, from, r.Node}
+					by[r.Node] = hop{g: g, from: from, to: r.Node}
 					if leads[r.Node] < share[r.Node] {
 						return r.Node, by
 					}

@@ -194,32 +194,35 @@ func (p *placing) goes(list []meta.Move, g *cluster.DraftGroup, from, to string)
 // rebalance brings every node to its share, groups into as many zones as they can be in, and the meta group to its size.
 func rebalance(p *placing) []meta.Move {
 	list := p.sizeMeta([]meta.Move{})
-	for range meta.MaxMoves {
-		g, from, to := p.spread()
-		if g == nil {
-			break
+	for i := range p.groups {
+		g := &p.groups[i]
+		for from, to := p.spread(g); to != ""; from, to = p.spread(g) { // fewer pairs of replicas are in one zone each time
+			list = p.goes(list, g, from, to)
 		}
-		list = p.goes(list, g, from, to)
 	}
 	return p.evenOut(list)
 }
 
 // evenOut brings the nodes to their shares.
 func (p *placing) evenOut(list []meta.Move) []meta.Move {
-	for range meta.MaxMoves {
-		hops := []hop{{}}
-		h := &hops[0]
-		if h.g, h.from, h.to = p.even(); h.g == nil {
-			hops = p.chain()
-		}
+	for {
+		hops := p.even()
 		if len(hops) == 0 {
-			break
+			// No single one can go. Those of a chain do together, and bring one node nearer to its share.
+			if hops = p.chain(); len(hops) == 0 {
+				return list
+			}
+			for _, h := range hops {
+				list = p.goes(list, h.g, h.from, h.to)
+			}
+			continue
 		}
-		for _, h := range hops {
-			list = p.goes(list, h.g, h.from, h.to)
+		for i := range hops { // the first one is as it was, so this ends
+			if h := &hops[i]; p.still(h) {
+				list = p.goes(list, h.g, h.from, h.to)
+			}
 		}
 	}
-	return list
 }
 
 // sizeMeta gives the meta group as many replicas as its nodes are worth.
