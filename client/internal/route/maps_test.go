@@ -76,7 +76,9 @@ func TestBeliefsOverMaps(t *testing.T) {
 		next()
 		b.is("one is known to lead", "k", at[1].ID)
 		left := b.peer(at[1].ID)
-		turn = func(_ *cluster.Map, l *cluster.Replication) { l.Groups[0].Replicas = slices.Delete(l.Groups[0].Replicas, 1, 2) }
+		turn = func(_ *cluster.Map, l *cluster.Replication) {
+			l.Groups[0].Replicas = slices.Delete(l.Groups[0].Replicas, 1, 2)
+		}
 		next()
 		b.is("it has left", "k", at[0].ID)
 		if h := b.seat("k").seat.Load(); h.told || h.term != 4 {
