@@ -100,3 +100,31 @@ func TestMayCome(t *testing.T) {
 		}
 	}
 }
+
+// What a closed peer is to run has ended when Go returns, with a context that has ended; so it outlives no Close.
+func TestGoOfAClosedPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &Peer{}
+		p.done, p.cancel = context.WithCancel(t.Context())
+		p.conn.c = p
+		begun, ended := false, false
+		p.Go(func(ctx context.Context) {
+			begun = true
+			<-ctx.Done()
+			ended = true
+		})
+		synctest.Wait()
+		if !begun || ended {
+			t.Errorf("begun: %v, ended: %v", begun, ended)
+		}
+		p.conn.close()
+		if !ended {
+			t.Error("close does not wait")
+		}
+		over := false
+		p.Go(func(ctx context.Context) { over = ctx.Err() != nil })
+		if !over {
+			t.Error("it was not run, or goes on")
+		}
+	})
+}
