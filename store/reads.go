@@ -63,7 +63,8 @@ func (s *Store) Filled() bool { return s.filler.Done() }
 // Ownership itself is none of the store's business.
 
 // Release ends the withholding of a shard (Config.Withheld): once it is filled
-// its misses are believed. A shard that is not withheld stays as it is.
+// its misses are believed. A shard that is not withheld stays as it is, and so does one of a replica that is being given up, or was (RemoveGroup), until
+// there is another one.
 // ErrShard, ErrClosed, ErrFatal.
 func (s *Store) Release(shard uint16) error {
 	leave, err := s.door.Enter()
@@ -74,7 +75,9 @@ func (s *Store) Release(shard uint16) error {
 	if int(shard) >= len(s.shards) {
 		return ErrShard
 	}
-	s.shards[shard].Release()
+	if s.groups.left[shard].Load() == nil {
+		s.shards[shard].Release()
+	}
 	return nil
 }
 
