@@ -77,6 +77,8 @@ func checkFixed(previous, next *Map) error {
 	switch {
 	case len(previous.Owner) != len(next.Owner):
 		return fixed("%d shards become %d", len(previous.Owner), len(next.Owner))
+	case before.Meta != nil && after.Meta == nil:
+		return fixed("the meta group is gone")
 	case len(before.Groups) != len(after.Groups):
 		return fixed("%d groups become %d", len(before.Groups), len(after.Groups))
 	}
@@ -90,21 +92,30 @@ func checkFixed(previous, next *Map) error {
 			return fixed("shard %d goes from group %d to group %d", shard, before.Groups[g].ID, after.Groups[is].ID)
 		}
 	}
-	for i := range before.Groups {
-		for _, was := range before.Groups[i].Replicas {
-			node := previous.Nodes[was.Node].ID
-			for _, is := range after.Groups[i].Replicas {
-				at := next.Nodes[is.Node].ID
+	of := func(was, is *Group) error {
+		for _, p := range was.Replicas {
+			node := previous.Nodes[p.Node].ID
+			for _, q := range is.Replicas {
+				at := next.Nodes[q.Node].ID
 				switch {
-				case is.ID == was.ID && at != node:
-					return fixed("replica %d of group %d goes from node %q to node %q: it needs another id there", was.ID, before.Groups[i].ID, node, at)
-				case is.ID == was.ID && after.Stores[is.Node] != before.Stores[was.Node]:
-					return fixed("replica %d of group %d at node %q is to be in another store: it needs another id there", was.ID, before.Groups[i].ID, node)
-				case at == node && is.ID < was.ID:
-					return fixed("replica %d of group %d at node %q becomes replica %d: ids rise", was.ID, before.Groups[i].ID, node, is.ID)
+				case q.ID == p.ID && at != node:
+					return fixed("replica %d of group %d goes from node %q to node %q: it needs another id there", p.ID, was.ID, node, at)
+				case q.ID == p.ID && after.Stores[q.Node] != before.Stores[p.Node]:
+					return fixed("replica %d of group %d at node %q is to be in another store: it needs another id there", p.ID, was.ID, node)
+				case at == node && q.ID < p.ID:
+					return fixed("replica %d of group %d at node %q becomes replica %d: ids rise", p.ID, was.ID, node, q.ID)
 				}
 			}
 		}
+		return nil
+	}
+	for i := range before.Groups {
+		if err := of(&before.Groups[i], &after.Groups[i]); err != nil {
+			return err
+		}
+	}
+	if before.Meta != nil {
+		return of(before.Meta, after.Meta)
 	}
 	return nil
 }

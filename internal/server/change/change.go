@@ -55,6 +55,8 @@ type Changer struct {
 	wake  chan struct{}           // capacity 1: there is a later map, or the meta group has another state
 	fresh atomic.Int64            // when the seat said last that the map here is the newest, by time.Since(begun); 0: never
 	begun time.Time
+	// seatTerm is the latest term of a seat that was heard.
+	seatTerm atomic.Uint64
 
 	meta metagroup
 	lead lead

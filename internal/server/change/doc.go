@@ -12,8 +12,9 @@
 //
 // Rules:
 //
-//   - A leader moves nothing unless the seat has said within freshFor that the map which it has is the newest one. A leader that is cut off from the seat could
-//     have an old map, and take out of its group what a later one brings in. The group's log would keep it safe, but the two would go to and fro.
+//   - A leader moves nothing unless the seat has said within freshFor, and since this replica leads, that the map which it has is the newest one. A leader with an
+//     older map could take out of its group what a later one brings in, or give a vote to a replica whose node is about to give it up: the seat has gone by what the
+//     leader before it, and a majority, said of the later map (seat: settled).
 //   - The seat begins with a state that a majority has confirmed (document.Read), and proposes each next one under its version (meta.State.Apply), so one that
 //     was deposed changes nothing.
 //   - A node follows maps of higher versions alone, whoever sends them; the meta group gives each version once.

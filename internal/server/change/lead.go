@@ -20,7 +20,6 @@ const (
 	pollBusy = 200 * time.Millisecond // between two polls while a task is under way
 	pollIdle = time.Second            // freshFor is longer
 	pollTime = time.Second            // for a node's answer
-	pollMost = 32                     // nodes that are asked at once
 	// reportFor is for how long a report counts. One that is older says nothing of how the node is now.
 	reportFor = 2 * time.Second
 	// farewell is for how long nodes that a task has taken out are told of the map that says so.
@@ -114,7 +113,11 @@ func (c *Changer) sitOnce(r *document.Replica) (busy bool, err error) {
 			return false, err
 		}
 	}
-	c.poll(s)
+	st, err := r.Status()
+	if err != nil || !st.Leads {
+		return false, consensus.ErrNotLeader
+	}
+	c.poll(st.Term, s, time.Now())
 	next := seat.Step(s, c.lead.now(), c.env.Limits, seat.Millis(c.env.Now()))
 	if next != nil {
 		ctx, cancel := context.WithTimeout(c.ctx, stepTime)
@@ -142,18 +145,18 @@ func (c *Changer) confirmed(ctx context.Context, r *document.Replica) (*meta.Sta
 	return s.State, nil
 }
 
-// poll asks all nodes how they are, and tells them of the map.
-func (c *Changer) poll(s *meta.State) {
+// poll asks all nodes how they are, and tells them of the map of a state that was confirmed at a moment.
+func (c *Changer) poll(term uint64, s *meta.State, confirmed time.Time) {
 	d := s.Map.Draft()
-	places := make(chan struct{}, pollMost)
 	var wg sync.WaitGroup
-	for _, node := range c.polls(s) {
+	for _, node := range c.polls(s) { // cluster.MaxNodes at most
+		if time.Since(confirmed) > pollTime {
+			break // there may be a later map by now
+		}
 		wg.Go(func() {
-			places <- struct{}{}
-			defer func() { <-places }()
 			ctx, cancel := context.WithTimeout(c.ctx, pollTime)
 			defer cancel()
-			if r, err := c.pollOne(ctx, node, s.Map, d); err == nil {
+			if r, err := c.pollOne(ctx, node, term, s.Map, d); err == nil {
 				c.lead.mu.Lock()
 				c.lead.reports[node] = reported{r, time.Now()}
 				c.lead.mu.Unlock()
@@ -190,12 +193,12 @@ func (c *Changer) polls(s *meta.State) (list []string) {
 }
 
 // pollOne asks a node, twice if it turns out that it has an older map.
-func (c *Changer) pollOne(ctx context.Context, node string, m *cluster.Map, d *cluster.Draft) (r seat.Report, err error) {
+func (c *Changer) pollOne(ctx context.Context, node string, term uint64, m *cluster.Map, d *cluster.Draft) (r seat.Report, err error) {
 	if node == c.env.Node {
-		return c.polled(ctx, m.Version, nil)
+		return c.polled(ctx, term, m.Version, nil)
 	}
 	for send := false; ; send = true {
-		answer, err := c.env.Ask(ctx, node, appendPoll(nil, m, send))
+		answer, err := c.env.Ask(ctx, node, appendPoll(nil, term, m, send))
 		if err == nil {
 			r, err = parseReport(answer, node, d)
 		}

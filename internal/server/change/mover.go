@@ -43,6 +43,13 @@ func (c *Changer) doingOf(group uint32) (step, why string) {
 	return step, d.Why
 }
 
+// A reign is what this node knows of a group since it leads it.
+type reign struct {
+	term   uint64
+	since  time.Duration // when that was seen first, by time.Since(Changer.begun)
+	steady steadiness
+}
+
 // A steadiness is how many looks in a row each learner of a group has lacked little.
 type steadiness map[consensus.ReplicaID]int
 
@@ -66,25 +73,25 @@ func (s steadiness) look(st *consensus.Status) {
 
 // move brings the groups that this node leads to what the map wants, until the node ends.
 func (c *Changer) move() {
-	steady := map[uint32]steadiness{}
+	reigns := map[uint32]*reign{}
 	for c.rest(moveEvery) {
 		now := c.now.Load()
 		for _, g := range now.groups(c.env.Node) {
 			id := consensus.GroupID(g.ID)
 			st, err := c.env.Engine().Status(id)
 			if err != nil || !st.Leads {
-				delete(steady, g.ID)
+				delete(reigns, g.ID)
 				c.note(g.ID, seat.Doing{})
 				continue
 			}
-			s := steady[g.ID]
-			if s == nil {
-				s = steadiness{}
-				steady[g.ID] = s
+			r := reigns[g.ID]
+			if r == nil || r.term != st.Term {
+				r = &reign{st.Term, time.Since(c.begun), steadiness{}}
+				reigns[g.ID] = r
 			}
-			s.look(&st)
-			next := seat.Next(g, &st, func(id consensus.ReplicaID) bool { return s[id] >= steadyLooks })
-			if next.Act != seat.Nothing && !c.isFresh() {
+			r.steady.look(&st)
+			next := seat.Next(g, &st, func(id consensus.ReplicaID) bool { return r.steady[id] >= steadyLooks })
+			if next.Act != seat.Nothing && !c.isFresh(r.since) {
 				next = seat.Doing{Why: "this node has not heard from the seat that its map is the newest one"}
 			}
 			c.note(g.ID, next)

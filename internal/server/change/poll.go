@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,20 +15,23 @@ import (
 
 // The question that the seat asks every node:
 //
-//	┌kind┬ 0 ┬map version┬map┐
-//	└1   ┴7  ┴8          ┴…  ┘    map: cluster.AppendMap, of that version; none: the node is thought to have it
+//	┌kind┬ 0 ┬term┬map version┬map┐
+//	└1   ┴7  ┴8   ┴8          ┴…  ┘    term: in which the seat leads the meta group; map: cluster.AppendMap, of that version; none: the node is thought to have it
+//
+// A node that has heard a seat of a later term does not answer.
 //
 // The answer is a seat.Report as JSON. Fields of it are only ever added. A node that has a map of that version notes that it is the newest one. One that has an older
 // map, and was sent none, says so by its report, and is sent the map next time.
 
 const (
 	kindPoll = 1
-	pollHead = 16
+	pollHead = 24
 )
 
 // appendPoll appends a question; send: with the map.
-func appendPoll(dst []byte, m *cluster.Map, send bool) []byte {
+func appendPoll(dst []byte, term uint64, m *cluster.Map, send bool) []byte {
 	dst = append(dst, kindPoll, 0, 0, 0, 0, 0, 0, 0)
+	dst = binary.LittleEndian.AppendUint64(dst, term)
 	dst = binary.LittleEndian.AppendUint64(dst, m.Version)
 	if send {
 		dst = cluster.AppendMap(dst, m)
@@ -36,33 +40,33 @@ func appendPoll(dst []byte, m *cluster.Map, send bool) []byte {
 }
 
 // parsePoll reads it. m is nil if there is none.
-func parsePoll(b []byte) (version uint64, m *cluster.Map, err error) {
+func parsePoll(b []byte) (term, version uint64, m *cluster.Map, err error) {
 	if len(b) < pollHead || b[0] != kindPoll {
-		return 0, nil, fmt.Errorf("%w: a question of %d bytes, of a kind that this node does not know", cluster.ErrMalformed, len(b))
+		return 0, 0, nil, fmt.Errorf("%w: a question of %d bytes, of a kind that this node does not know", cluster.ErrMalformed, len(b))
 	}
 	for _, x := range b[1:8] {
 		if x != 0 {
-			return 0, nil, fmt.Errorf("%w: a reserved byte of a question is %#x", cluster.ErrMalformed, x)
+			return 0, 0, nil, fmt.Errorf("%w: a reserved byte of a question is %#x", cluster.ErrMalformed, x)
 		}
 	}
-	version = binary.LittleEndian.Uint64(b[8:])
+	term, version = binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])
 	if len(b) == pollHead {
-		return version, nil, nil
+		return term, version, nil, nil
 	}
 	m, err = cluster.ParseMap(b[pollHead:])
 	if err == nil && m.Version != version {
 		err = fmt.Errorf("%w: a map of version %d, said to be of version %d", cluster.ErrMalformed, m.Version, version)
 	}
-	return version, m, err
+	return term, version, m, err
 }
 
 // Answer answers what another node asks.
 func (c *Changer) Answer(ctx context.Context, node string, question []byte) ([]byte, error) {
-	version, m, err := parsePoll(question)
+	term, version, m, err := parsePoll(question)
 	if err != nil {
 		return nil, err
 	}
-	r, err := c.polled(ctx, version, m)
+	r, err := c.polled(ctx, term, version, m)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +74,16 @@ func (c *Changer) Answer(ctx context.Context, node string, question []byte) ([]b
 }
 
 // polled takes a poll in, and reports.
-func (c *Changer) polled(ctx context.Context, version uint64, m *cluster.Map) (r seat.Report, err error) {
+func (c *Changer) polled(ctx context.Context, term, version uint64, m *cluster.Map) (r seat.Report, err error) {
+	for {
+		seen := c.seatTerm.Load()
+		if term < seen {
+			return r, fmt.Errorf("%w: the seat of term %d asks, and there is one of term %d", errOldSeat, term, seen)
+		}
+		if c.seatTerm.CompareAndSwap(seen, term) {
+			break
+		}
+	}
 	if now := c.now.Load(); m != nil && (now == nil || now.m.Version < m.Version) {
 		if err := c.env.Follow(ctx, m); err != nil {
 			return r, err
@@ -86,13 +99,16 @@ func (c *Changer) polled(ctx context.Context, version uint64, m *cluster.Map) (r
 	return c.report(now), nil
 }
 
+// errOldSeat: who asks leads the meta group no more.
+var errOldSeat = errors.New("change: it is the seat no more")
+
 // freshFor is for how long a leader goes by a map after the seat has said that it is the newest.
 const freshFor = 3 * time.Second
 
-// isFresh says whether the seat has said so lately.
-func (c *Changer) isFresh() bool {
-	at := c.fresh.Load()
-	return at != 0 && time.Since(c.begun)-time.Duration(at) < freshFor
+// isFresh says whether the seat has said so lately, and since a moment, by time.Since(begun).
+func (c *Changer) isFresh(since time.Duration) bool {
+	at := time.Duration(c.fresh.Load())
+	return at > since && time.Since(c.begun)-at < freshFor
 }
 
 // groups are the groups of which the map gives this node a replica, the meta group among them.
