@@ -133,11 +133,11 @@ func (b *Base) Tables(ctx context.Context, rate int64) (*tables.Tables, error) {
 }
 
 // Incoming begins an ingest that takes the place of a group's keys, of rate bytes a second at most. It stands in a
-// directory of its own, so it may be made beside checkpoints; its Commit may not run beside theirs.
+// directory of its own, so it may be made beside checkpoints; its Commit may not run beside theirs. Its tables end where the caller cuts them.
 func (b *Base) Incoming(ctx context.Context, group uint64, rate int64) (*tables.Tables, error) {
 	fs := b.d.c.FS
 	dir := fs.PathJoin(b.d.c.Dir, tablesDir, incomingName+strconv.FormatUint(group, 10))
-	return tables.Begin(ctx, b.d.db, tables.Config{FS: fs, Options: b.d.options, Dir: dir, Rate: rate, Down: b.d.fence.Down})
+	return tables.Begin(ctx, b.d.db, tables.Config{FS: fs, Options: b.d.options, Dir: dir, Rate: rate, Cuts: true, Down: b.d.fence.Down})
 }
 
 // incomingName begins the names of these directories.

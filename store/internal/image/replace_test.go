@@ -123,3 +123,38 @@ func TestReplacement(t *testing.T) {
 		})
 	}
 }
+
+// TestLargeReplacement: shards that have more than a table takes come in as tables that do not overlap, wherever these would end by themselves.
+func TestLargeReplacement(t *testing.T) {
+	to, _ := emptyBase(t)
+	in, err := to.Incoming(t.Context(), 9, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sink := &tracked{Ranges: in}
+	r := NewReplacement(sink, []uint16{1, 2})
+	value, want := make([]byte, 256<<10), 0
+	for _, c := range []struct {
+		shard uint16
+		keys  int
+	}{{1, 72}, {2, 300}} { // 18 and 75 MiB
+		for i := range c.keys {
+			key := disk.AppendKey(nil, c.shard, disk.KindData, fmt.Appendf(nil, "k%04d", i))
+			rec := make([]byte, disk.RecordSize(len(value), false))
+			disk.PutRecord(rec, key, disk.Record{Value: value})
+			if err := r.Set(key, rec); err != nil {
+				t.Fatal(err)
+			}
+			want++
+		}
+	}
+	if err := r.End(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := in.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := contents(t, to, 1, 2); len(got) != want || sink.cuts < 2 {
+		t.Errorf("%d records, want %d; %d cuts", len(got), want, sink.cuts)
+	}
+}

@@ -49,6 +49,7 @@ type Config struct {
 	Sublevels  int             // Commit waits while L0 has so many; 0: 8
 	TableBytes int64           // of keys and values: no table ends with less, the last excepted; 0: 1 MiB
 	MaxTables  int             // the last of so many takes all that is left; 0: 32
+	Cuts       bool            // tables end where Cut says, and nowhere else: ranges are deleted in which a table may not end
 	Down       <-chan struct{} // closed when Pebble's logger was told Fatalf: nothing that Pebble holds is waited for
 	// Now and Sleep are the clock, and are called on any goroutine. nil: the real one.
 	Now   func() time.Time

@@ -105,7 +105,7 @@ func (t *Tables) ends() bool {
 	if t.open == nil || t.must {
 		return t.open != nil
 	}
-	if len(t.paths) >= t.cfg.MaxTables {
+	if len(t.paths) >= t.cfg.MaxTables || t.cfg.Cuts {
 		return false
 	}
 	return t.size >= largeTable*t.cfg.TableBytes || t.mayBe && t.size >= t.cfg.TableBytes
