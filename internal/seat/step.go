@@ -35,6 +35,8 @@ type Reports map[string]Report
 type Report struct {
 	Map    uint64        `json:"map"` // version of the map that it has in force, and that its leaders go by: see Next
 	Groups []GroupReport `json:"groups"`
+	// Stopped are its replicas that were stopped by an error, by group, with what the error says. They count for nothing.
+	Stopped map[uint32]string `json:"stopped,omitempty"`
 }
 
 // A GroupReport is what a node says of its replica of a group.

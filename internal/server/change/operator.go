@@ -226,6 +226,9 @@ func progress(r seat.Reports, m *meta.Move) (step, why string, behind uint64) {
 	if l == nil {
 		return "", fmt.Sprintf("group %d has no leader that answers", m.Group), 0
 	}
+	if why, ok := r[m.To].Stopped[m.Group]; ok && m.To != "" {
+		return "", fmt.Sprintf("the replica at node %s was stopped by an error (%s): cancel the task, and ask for it again", m.To, why), 0
+	}
 	if m.ToID != 0 {
 		behind = l.Last - min(l.Last, l.Match[m.ToID])
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/internal/seat"
+	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
 // The question that the seat asks every node:
@@ -126,6 +127,12 @@ func (c *Changer) report(now *inForce) seat.Report {
 	r := seat.Report{Map: now.m.Version, Groups: []seat.GroupReport{}}
 	for _, g := range now.groups(c.env.Node) {
 		st, err := c.env.Engine().Status(consensus.GroupID(g.ID))
+		if err == nil && st.Fenced != nil {
+			if r.Stopped == nil {
+				r.Stopped = make(map[uint32]string)
+			}
+			r.Stopped[g.ID] = clip(wire.CleanText([]byte(st.Fenced.Error())))
+		}
 		if err != nil || st.Fenced != nil {
 			continue
 		}
@@ -170,5 +177,14 @@ func parseReport(b []byte, node string, d *cluster.Draft) (r seat.Report, err er
 		}
 	}
 	r.Groups = kept
+	for group, why := range r.Stopped {
+		r.Stopped[group] = clip(wire.CleanText([]byte(why)))
+	}
 	return r, nil
 }
+
+// clip bounds a text that operators are shown.
+func clip(s string) string { return s[:min(len(s), maxWhy)] }
+
+// maxWhy is how many bytes of one are shown.
+const maxWhy = 200
