@@ -10,6 +10,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/client/internal/base"
+	"github.com/rdmakv/rdmakv/client/internal/route"
 	"github.com/rdmakv/rdmakv/client/internal/session"
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/wire"
@@ -41,13 +42,26 @@ func (a *Admin) newcomers(ctx context.Context, q *wire.ClusterQuestion) (all []*
 		all = append(all, &candidate{p: p})
 	}
 	m := a.rt.Map()
-	if err := atEach(a.rt, all, func(c *candidate) error { return c.mayCome(ctx, m) }); err != nil {
+	if err := atEach(a.rt, all, func(c *candidate) error { return c.meet(ctx, a.rt, func() error { return c.mayCome(ctx, m) }) }); err != nil {
 		return nil, err
 	}
 	for i, c := range all {
 		q.Nodes[i].Store = hex.EncodeToString(c.store[:])
 	}
 	return all, nil
+}
+
+// meet does something with a node, and does it again where its connections were closed because a map came into force that has the node in another part.
+func (c *candidate) meet(ctx context.Context, rt *route.Router, do func() error) error {
+	for {
+		err := do()
+		if !errors.Is(err, client.ErrClosed) || route.IsClosed(rt) || !base.Pause(ctx, followRest) {
+			return err
+		}
+		if c.p, err = rt.Peer(c.p.Node); err != nil {
+			return err
+		}
+	}
 }
 
 // mayCome asks a node whether it may come into the cluster of m.
@@ -111,7 +125,7 @@ func (a *Admin) deliver(ctx context.Context, comes []*candidate, answer ClusterA
 	}
 	err = atEach(a.rt, comes, func(c *candidate) error {
 		for {
-			err := c.follow(ctx, m)
+			err := c.meet(ctx, a.rt, func() error { return c.follow(ctx, m) })
 			if err == nil || errors.Is(err, errRefusedMap) || errors.Is(err, client.ErrDenied) || !base.Pause(ctx, followRest) {
 				return err
 			}
