@@ -239,11 +239,12 @@ func TestSeatThatFell(t *testing.T) {
 func TestSeatFollowsFirst(t *testing.T) {
 	c := newCluster(t)
 	c.seat.agreed(t, c.seat.leads(), adds(t))
-	c.seat.follow = errors.New("the disk is full")
-	if _, err := c.seat.sitOnce(c.seat.leads()); !errors.Is(err, c.seat.follow) || len(c.taken()) != 0 {
+	full := errors.New("the disk is full")
+	c.seat.follow(full)
+	if _, err := c.seat.sitOnce(c.seat.leads()); !errors.Is(err, full) || len(c.taken()) != 0 {
 		t.Errorf("%v", err)
 	}
-	c.seat.follow = nil
+	c.seat.follow(nil)
 	c.others["b"].env.Follow = func(ctx context.Context, m *cluster.Map) error {
 		if v := c.seat.now.Load().m.Version; v != m.Version {
 			t.Errorf("map %d is told of by a node that has %d", m.Version, v)

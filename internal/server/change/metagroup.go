@@ -127,13 +127,13 @@ func (c *Changer) hostNow() error {
 			return err
 		}
 	}
-	if err := c.forgetOthers(want); err != nil || want == 0 {
-		return err
-	}
-	select {
+	select { // here, because one that is forgotten is started, too
 	case <-c.env.MayTakePart:
 	case <-c.ctx.Done():
 		return c.ctx.Err()
+	}
+	if err := c.forgetOthers(want); err != nil || want == 0 {
+		return err
 	}
 	if g.r == nil {
 		r, err := c.open(want)

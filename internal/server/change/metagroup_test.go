@@ -237,9 +237,18 @@ func TestTakesPartWhenItMay(t *testing.T) {
 					t.Error("it does not take part")
 				}
 			}
+			n = n.again(t)
+			n.env.MayTakePart = make(chan struct{})
+			_, second, _, _, _ := changes(t)
+			n.InForce(second)
+			time.Sleep(10 * againMost)
+			synctest.Wait()
+			if logs := len(n.engine.logs); n.engine.runs != 0 || (logs != 0) != may {
+				t.Errorf("a replica that is to go is started, %d logs are left", logs)
+			}
 			n.Stop()
 			n.InForce(moving(t, "c"))
-			if n.now.Load().m.Version != 1 || n.leads() != nil {
+			if n.now.Load().m.Digest() != second.Digest() || n.leads() != nil {
 				t.Error("it goes on behind Stop")
 			}
 		}
@@ -254,14 +263,14 @@ func TestFollowsItsGroup(t *testing.T) {
 		n.has(born(t))
 		n.wg.Go(n.host)
 		synctest.Wait()
-		n.follow = errors.New("the disk is full")
+		n.follow(errors.New("the disk is full"))
 		n.agreed(t, n.leads(), adds(t))
 		time.Sleep(againFirst / 2)
 		synctest.Wait()
 		if v := n.now.Load().m.Version; v != 1 || !strings.Contains(n.lines.String(), "the disk is full") {
 			t.Errorf("map %d\n%s", v, n.lines)
 		}
-		n.follow = nil
+		n.follow(nil)
 		time.Sleep(againMost)
 		synctest.Wait()
 		if v := n.now.Load().m.Version; v != 2 {

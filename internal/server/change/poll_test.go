@@ -130,7 +130,7 @@ func TestFollowsPolls(t *testing.T) {
 		if c.has != nil {
 			n.has(c.has)
 		}
-		n.follow = c.follow
+		n.follow(c.follow)
 		r, err := n.asked(t, 3, c.sent, c.send)
 		if (err != nil) != (c.reports == 0) || r.Map != c.reports || c.follow != nil && !errors.Is(err, c.follow) {
 			t.Errorf("%s: reports map %d, %v", name, r.Map, err)

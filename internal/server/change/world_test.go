@@ -227,9 +227,9 @@ type node struct {
 	ask    func(ctx context.Context, node string, question []byte) ([]byte, error)
 	join   error
 	may    chan struct{} // closed: replicas may take part
-	follow error         // what Follow says; nil: it puts the map in force
 
 	mu       sync.Mutex
+	refuses  error    // what Follow says; nil: it puts the map in force
 	followed []uint64 // versions
 }
 
@@ -251,11 +251,11 @@ func newNode(t testing.TB, id string) *node {
 			return n.ask(ctx, node, question)
 		},
 		Follow: func(_ context.Context, m *cluster.Map) error {
-			if n.follow != nil {
-				return n.follow
-			}
 			n.mu.Lock()
 			defer n.mu.Unlock()
+			if n.refuses != nil {
+				return n.refuses
+			}
 			n.followed = append(n.followed, m.Version)
 			n.has(m)
 			return nil
@@ -264,6 +264,13 @@ func newNode(t testing.TB, id string) *node {
 	})
 	t.Cleanup(n.Stop)
 	return n
+}
+
+// follow says what Follow says from now on; nil: it puts maps in force.
+func (n *node) follow(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refuses = err
 }
 
 // has puts a map in force, and starts nothing.
@@ -280,7 +287,7 @@ func (n *node) hosts(t testing.TB) {
 	}
 }
 
-// store is that of a node.
+// storeOf is the store of a node.
 func storeOf(id string) (s [16]byte) {
 	copy(s[:], "store of "+id)
 	return s
