@@ -121,18 +121,19 @@ func (c *Changer) hostNow() error {
 	}
 	if g.r != nil && g.id != want {
 		runs := g.running.Swap(nil) != nil
-		if err := c.forget(g.r, g.id, runs); err != nil {
+		err := c.forget(g.r, g.id, runs)
+		g.r = nil // if it failed, too: a replica that was stopped starts no more, and forgetOthers opens what is left anew
+		if err != nil {
 			return err
 		}
-		g.r = nil
 	}
-	if err := c.forgetOthers(want); err != nil || want == 0 {
-		return err
-	}
-	select {
+	select { // here, because one that is forgotten is started, too
 	case <-c.env.MayTakePart:
 	case <-c.ctx.Done():
 		return c.ctx.Err()
+	}
+	if err := c.forgetOthers(want); err != nil || want == 0 {
+		return err
 	}
 	if g.r == nil {
 		r, err := c.open(want)

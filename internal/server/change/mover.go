@@ -91,7 +91,7 @@ func (c *Changer) move() {
 			}
 			r.steady.look(&st)
 			next := seat.Next(g, &st, func(id consensus.ReplicaID) bool { return r.steady[id] >= steadyLooks })
-			if next.Act != seat.Nothing && !c.isFresh(r.since) {
+			if next.Act != seat.Nothing && !c.isFresh(now, r.since) {
 				next = seat.Doing{Why: "this node has not heard from the seat that its map is the newest one"}
 			}
 			c.note(g.ID, next)

@@ -103,10 +103,13 @@ func (c *Changer) change(ctx context.Context, r *document.Replica, s *meta.State
 			a.Why = err.Error()
 			return a, nil
 		}
+		if next == nil {
+			next = s
+		}
 		state := wire.ClusterTaken
 		if q.Dry {
 			state = wire.ClusterPlan
-		} else if next != nil && next != s {
+		} else if next != s {
 			err := c.agree(ctx, r, next)
 			switch {
 			case errors.Is(err, meta.ErrRefused) && try < tries && ctx.Err() == nil:
@@ -127,8 +130,6 @@ func (c *Changer) change(ctx context.Context, r *document.Replica, s *meta.State
 			}
 			s = next
 			c.lead.poke()
-		} else if next == nil {
-			next = s
 		}
 		a := c.answer(next, state)
 		if t := next.Task(id); t != nil {
@@ -201,7 +202,7 @@ func (c *Changer) task(s *meta.State, t *meta.Task) wire.ClusterTask {
 			left++
 			one.Step, one.Why, one.Behind = progress(reports, m)
 		case m.State == meta.Arrived:
-			took += m.Ended - m.Began
+			took += max(0, m.Ended-m.Began) // another seat's clock may have been behind
 			done++
 		}
 		out.Moves = append(out.Moves, one)

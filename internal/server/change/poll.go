@@ -76,6 +76,7 @@ func (c *Changer) Answer(ctx context.Context, node string, question []byte) ([]b
 
 // polled takes a poll in, and reports.
 func (c *Changer) polled(ctx context.Context, term, version uint64, m *cluster.Map) (r seat.Report, err error) {
+	came := time.Since(c.begun) // and not when the map is durable: a replica that has begun to lead meanwhile would take the word of before for one of now
 	for {
 		seen := c.seatTerm.Load()
 		if term < seen {
@@ -95,7 +96,7 @@ func (c *Changer) polled(ctx context.Context, term, version uint64, m *cluster.M
 		return r, cluster.ErrNoMap
 	}
 	if now.m.Version == version {
-		c.fresh.Store(int64(time.Since(c.begun)))
+		c.heard(came)
 	}
 	return c.report(now), nil
 }
@@ -106,10 +107,21 @@ var errOldSeat = errors.New("change: it is the seat no more")
 // freshFor is for how long a leader goes by a map after the seat has said that it is the newest.
 const freshFor = 3 * time.Second
 
-// isFresh says whether the seat has said so lately, and since a moment, by time.Since(begun).
-func (c *Changer) isFresh(since time.Duration) bool {
+// heard notes that the seat has said at a moment, by time.Since(begun), that the map here is the newest one.
+func (c *Changer) heard(at time.Duration) {
+	for {
+		was := c.fresh.Load()
+		if int64(at) <= was || c.fresh.CompareAndSwap(was, int64(at)) {
+			return
+		}
+	}
+}
+
+// isFresh says whether the seat has said so lately, and since a moment, by time.Since(begun), of a map or of one before it. A map that is in force no more is not fresh:
+// what the seat has said last may be about the one that has taken its place.
+func (c *Changer) isFresh(now *inForce, since time.Duration) bool {
 	at := time.Duration(c.fresh.Load())
-	return at > since && time.Since(c.begun)-at < freshFor
+	return at > since && time.Since(c.begun)-at < freshFor && c.now.Load() == now // looked at last, because a map is in force before the seat's word of it is noted
 }
 
 // groups are the groups of which the map gives this node a replica, the meta group among them.
@@ -172,6 +184,7 @@ func parseReport(b []byte, node string, d *cluster.Draft) (r seat.Report, err er
 	for _, g := range r.Groups {
 		if of := d.Group(g.Group); of != nil {
 			if p := of.Replica(g.Replica); p != nil && p.Node == node {
+				g.Step, g.Why = wire.CleanText([]byte(g.Step)), wire.CleanText([]byte(g.Why)) // operators are told of them
 				kept = append(kept, g)
 			}
 		}
