@@ -304,6 +304,7 @@ func (w *world) whileKilled(t *testing.T, which func(tasks) string, args ...stri
 // outAndBack: a node that has left starts again and is empty; it comes back, also if it was away while it was taken out.
 func (w *world) outAndBack(t *testing.T) {
 	n5 := w.Node("n5")
+	w.changes(t, "add", "n4", "n5") // by itself this part begins with three nodes
 	w.changes(t, "remove", "n5")
 	must(t, n5.Stop(patience))
 	must(t, n5.Start(within(t)))
