@@ -127,11 +127,11 @@ func forgotten(f *route.Router, all []*candidate, named map[string]bool) error {
 	if len(left) == 0 {
 		return nil
 	}
-	verb := "is"
+	verb, them := "is", "it"
 	if len(left) > 1 {
-		verb = "are"
+		verb, them = "are", "them"
 	}
-	return fmt.Errorf("%w: %s %s alive and would get nothing, for good: name it too, or %s:0 to leave it out", client.ErrOptions, strings.Join(left, ", "), verb, left[0])
+	return fmt.Errorf("%w: %s %s alive and would get nothing, for good: name %s too, or leave %s out (%s:0)", client.ErrOptions, strings.Join(left, ", "), verb, them, them, strings.Join(left, ":0 "))
 }
 
 // ask learns what a node has already.

@@ -124,9 +124,10 @@ func (s *seeker) round(ctx context.Context, round int) (none wire.ClusterAnswer,
 	return none, nil
 }
 
-// whyOf is the reason of an answer, harmless to a terminal.
+// whyOf is the reason of an answer, harmless to a terminal. What the answer is called by the node stands before it, and in the error already.
 func whyOf(a wire.ClusterAnswer) string {
-	return cmp.Or(strings.TrimPrefix(wire.CleanText([]byte(a.Why)), "cluster: "), "it does not say why")
+	why := strings.TrimPrefix(wire.CleanText([]byte(a.Why)), "cluster: ")
+	return cmp.Or(strings.TrimPrefix(why, "not possible: "), "it does not say why")
 }
 
 // nodes are those to be asked, those first that gossip believes alive, by id; each round begins with others.

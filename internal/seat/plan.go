@@ -44,7 +44,7 @@ func refuse(format string, args ...any) error {
 //
 // ErrRequest, ErrBusy.
 func Plan(s *meta.State, r Request, now int64) (next *meta.State, task *meta.Task, err error) {
-	if err := r.check(s.Map); err != nil {
+	if err := r.check(s); err != nil {
 		return nil, nil, err
 	}
 	for i := range s.Tasks {
@@ -106,8 +106,9 @@ func (r *Request) is(t *meta.Task) bool {
 	return t.State == meta.Runs && t.Kind == r.Kind && t.Replicas == r.Replicas && slices.Equal(t.Nodes, r.ids())
 }
 
-// check holds a request to what makes sense for a map.
-func (r *Request) check(m *cluster.Map) error {
+// check holds a request to what makes sense for a map, and for the tasks before it.
+func (r *Request) check(s *meta.State) error {
+	m := s.Map
 	if m.Replication == nil || m.Replication.Meta == nil {
 		return refuse("this cluster has no meta group, so its map cannot be changed: an older version has made it")
 	}
@@ -123,7 +124,7 @@ func (r *Request) check(m *cluster.Map) error {
 		is, has := m.StoreOf(n.ID)
 		switch {
 		case r.Kind == meta.Remove && !has:
-			return refuse("node %q is not in the cluster: %s are", n.ID, strings.Join(ids(m), ", "))
+			return unknown(s, n.ID)
 		case r.Kind == meta.Remove:
 		case has && is != n.Store:
 			return refuse("node %q is in the cluster, with another data directory: it must come back with its old one, or under another id take its own place (kvclient cluster replace %s NEW)", n.ID, n.ID)
@@ -131,6 +132,10 @@ func (r *Request) check(m *cluster.Map) error {
 			return refuse("node %q has no store", n.ID)
 		case n.Weight > cluster.MaxWeight:
 			return refuse("node %q has weight %d, 1 to %d are possible", n.ID, n.Weight, cluster.MaxWeight)
+		case has:
+			if err := r.differs(m, &n); err != nil {
+				return err
+			}
 		}
 	}
 	switch r.Kind {
@@ -147,7 +152,7 @@ func (r *Request) check(m *cluster.Map) error {
 			return refuse("a node and the one that takes its place are needed")
 		}
 		if !m.Has(r.Old) {
-			return refuse("node %q is not in the cluster: %s are", r.Old, strings.Join(ids(m), ", "))
+			return unknown(s, r.Old)
 		}
 		if seen[r.Old] {
 			return refuse("node %q cannot take its own place", r.Old)
@@ -167,6 +172,34 @@ func (r *Request) check(m *cluster.Map) error {
 		return refuse("%q is no kind of task", r.Kind)
 	}
 	return nil
+}
+
+// differs refuses another weight or zone for a node that is in the cluster: nothing would come of them, and the task would be done. What a request leaves open is well.
+func (r *Request) differs(m *cluster.Map, n *Node) error {
+	is := m.Draft().Nodes[n.ID]
+	if n.Weight != 0 && n.Weight != is.Weight {
+		return refuse("node %q is in the cluster with weight %d, and keeps it: remove it, and add it again with weight %d", n.ID, is.Weight, n.Weight)
+	}
+	if n.Zone != "" && n.Zone != is.Zone {
+		zone := "without a zone"
+		if is.Zone != "" {
+			zone = fmt.Sprintf("in zone %q", is.Zone)
+		}
+		return refuse("node %q is in the cluster %s, and stays so: remove it, and add it again in zone %q", n.ID, zone, n.Zone)
+	}
+	return nil
+}
+
+// unknown refuses a node that is not in the cluster. If a task that is known has taken it out, the text says so: then the command was given again, and no name is wrong.
+func unknown(s *meta.State, id string) error {
+	for i := len(s.Tasks) - 1; i >= 0; i-- {
+		t := &s.Tasks[i]
+		goes := t.Kind == meta.Remove && slices.Contains(t.Nodes, id) || t.Kind == meta.Replace && len(t.Nodes) > 0 && t.Nodes[0] == id
+		if goes && t.State == meta.Done {
+			return refuse("node %q is not in the cluster any more: task %d (%s) has taken it out", id, t.ID, Describe(t))
+		}
+	}
+	return refuse("node %q is not in the cluster: %s are", id, strings.Join(ids(s.Map), ", "))
 }
 
 func ids(m *cluster.Map) (list []string) {

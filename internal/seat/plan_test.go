@@ -183,6 +183,8 @@ func TestPlanRefuses(t *testing.T) {
 	heavy.Weight = cluster.MaxWeight + 1
 	taken := named("f", "x")
 	taken.Store = named("a", "x").Store
+	other, moved := named("a", "x"), named("a", "y")
+	other.Weight = 2
 	many := func(list ...string) (nodes []Node) {
 		for _, n := range list {
 			nodes = append(nodes, named(n, "x"))
@@ -212,6 +214,9 @@ func TestPlanRefuses(t *testing.T) {
 		"9 replicas: 1, 3, 5 or 7 are possible":   {Kind: meta.Replicas, Replicas: 9},
 		"7 replicas on 5 nodes":                   {Kind: meta.Replicas, Replicas: 7},
 		"the number of replicas names no nodes":   {Kind: meta.Replicas, Replicas: 3, Nodes: many("a")},
+		"in the cluster with weight 1":            {Kind: meta.Add, Nodes: []Node{named("f", "x"), other}},
+		"in the cluster in zone \"x\"":            {Kind: meta.Add, Nodes: []Node{moved}},
+		"node \"c\" is in the cluster in zone":    {Kind: meta.Replace, Old: "b", Nodes: []Node{named("c", "y")}},
 	} {
 		s := five(t)
 		if next, task, err := Plan(s, r, 7); !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), want) || next != nil || task != nil {
@@ -220,11 +225,21 @@ func TestPlanRefuses(t *testing.T) {
 	}
 	three := born(t, []Node{named("a", ""), named("b", ""), named("c", ""), named("d", "")}, 3, 4)
 	full := born(t, []Node{named("a", ""), named("b", ""), named("c", "")}, 3, 4)
-	if _, _, err := Plan(full, Request{Kind: meta.Replace, Old: "a", Nodes: many("b")}, 7); !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), "nothing can take that of a") {
+	if _, _, err := Plan(full, Request{Kind: meta.Replace, Old: "a", Nodes: []Node{named("b", "")}}, 7); !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), "nothing can take that of a") {
 		t.Errorf("%v", err)
 	}
 	if s, _ := planned(t, three, Request{Kind: meta.Replace, Old: "a", Nodes: []Node{named("b", "")}}); s.Map.Has("a") || has(s)["b"] != 4 {
 		t.Errorf("a node that is there takes the place of another: %v", has(s))
+	}
+	// A command that is given again once it is done is told from a wrong name.
+	gone, task := planned(t, three, Request{Kind: meta.Remove, Nodes: []Node{named("d", "")}})
+	if !gone.Task(task.ID).Over() {
+		t.Fatalf("%+v", gone.Tasks)
+	}
+	for _, again := range []Request{{Kind: meta.Remove, Nodes: []Node{named("d", "")}}, {Kind: meta.Replace, Old: "d", Nodes: []Node{named("e", "")}}} {
+		if _, _, err := Plan(gone, again, 9); !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), "not in the cluster any more: task 1 (remove d) has taken it out") {
+			t.Errorf("%v", err)
+		}
 	}
 	fixed := *full.Map
 	r := *fixed.Replication

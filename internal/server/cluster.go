@@ -93,7 +93,11 @@ func (n clusterNode) far() bool {
 // mayJoin returns nil if the node may come into a cluster with replicas that has a map already.
 func (n clusterNode) mayJoin(ctx context.Context) error {
 	own := n.owned.Shards()
-	if left := store.ReplicasOf(n.main.Store); len(left) > 0 && own != nil && !own.Map.Has(n.cfg.Cluster.NodeID) {
+	if own != nil && own.Map.Has(n.cfg.Cluster.NodeID) {
+		// A node that was taken out while it was down has its old map until the others tell it the new one, which they soon do.
+		return fmt.Errorf("%w: node %q is in the cluster by its map of version %d, and has heard of no later one", change.ErrLater, n.cfg.Cluster.NodeID, own.Map.Version)
+	}
+	if left := store.ReplicasOf(n.main.Store); len(left) > 0 && own != nil {
 		return fmt.Errorf("%w: node %q still gives up %d replicas that it had when it left", change.ErrLater, n.cfg.Cluster.NodeID, len(left))
 	}
 	if err := n.member.MayJoin(ctx); err != nil {

@@ -38,9 +38,18 @@ func (c *Changer) doingOf(group uint32) (step, why string) {
 	defer c.doing.mu.Unlock()
 	d := c.doing.of[group]
 	if d.Act != seat.Nothing {
-		step = d.Act.String()
+		step = stepTexts[d.Act]
 	}
 	return step, d.Why
+}
+
+// stepTexts say to operators what is being done; Act.String is for logs.
+var stepTexts = [...]string{
+	seat.AddLearner: "a replica is added, which learns",
+	seat.Promote:    "the replica that comes gets its vote",
+	seat.Transfer:   "another replica takes over the lead",
+	seat.Demote:     "the replica that goes gives up its vote",
+	seat.Remove:     "the replica that goes is taken out",
 }
 
 // A reign is what this node knows of a group since it leads it.

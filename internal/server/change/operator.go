@@ -166,7 +166,8 @@ func (c *Changer) next(s *meta.State, q *wire.ClusterQuestion) (next *meta.State
 			}
 			copy(one.Store[:], b)
 		}
-		if old, ok := s.Map.Draft().Nodes[q.Old]; ok && req.Kind == meta.Replace {
+		// A node that is in the cluster keeps what it has, also if the one whose place it takes has something else.
+		if old, ok := s.Map.Draft().Nodes[q.Old]; ok && req.Kind == meta.Replace && !s.Map.Has(n.ID) {
 			if one.Weight == 0 {
 				one.Weight = old.Weight
 			}

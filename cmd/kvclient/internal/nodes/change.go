@@ -120,7 +120,7 @@ func removeRequest(args []string) (r admin.ChangeRequest, err error) {
 	r.Kind = admin.RemoveNodes
 	for _, arg := range args {
 		if err := cluster.CheckNodeID(arg); err != nil {
-			return r, cli.Usagef("%q: %w", arg, err)
+			return r, badName(arg, err)
 		}
 	}
 	r.Nodes, err = parseNodes(args, false)
@@ -130,7 +130,7 @@ func removeRequest(args []string) (r admin.ChangeRequest, err error) {
 func replaceRequest(args []string) (r admin.ChangeRequest, err error) {
 	r.Kind, r.Old = admin.ReplaceNode, args[0]
 	if err := cluster.CheckNodeID(r.Old); err != nil {
-		return r, cli.Usagef("%q: %w", r.Old, err)
+		return r, badName(r.Old, err)
 	}
 	r.Nodes, err = parseNodes(args[1:], false)
 	if err == nil && r.Nodes[0].ID == r.Old {
@@ -268,7 +268,7 @@ func clusterCancelCmd(a *app.App) *cobra.Command {
 		Long: `cancel ends a task, by the number that cluster tasks shows. Moves that have not begun
 never do; those that have begun are undone, or finished where it is too late for that,
 so the task may take a while to end (cluster tasks --watch). What was moved before
-stays where it is. A task that has ended stays as it is.`,
+stays where it is. A task that is done stays done, and the exit code is 1.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := strconv.ParseUint(args[0], 10, 64)
@@ -279,6 +279,9 @@ stays where it is. A task that has ended stays as it is.`,
 				answer, err := admin.Of(c).Cancel(cmd.Context(), id)
 				if err != nil {
 					return changeFailure(err)
+				}
+				if t := answer.Task; t.State == "done" {
+					return fmt.Errorf("%s was done before, and what is done is not canceled", taskName(t))
 				}
 				return watcher{a: a}.told(answer, answer.Task, true)
 			})

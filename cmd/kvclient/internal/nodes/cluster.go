@@ -172,11 +172,11 @@ func parseNodes(args []string, init bool) (nodes []admin.NodeWeight, err error) 
 			n.Weight, n.Out = uint32(w), w == 0
 		}
 		if err := cluster.CheckNodeID(id); err != nil {
-			return nil, cli.Usagef("%q: %w", arg, err)
+			return nil, badName(arg, err)
 		}
 		if zoned {
 			if err := cluster.CheckZone(zone); err != nil {
-				return nil, cli.Usagef("%q: %w", arg, err)
+				return nil, badName(arg, err)
 			}
 		}
 		// Twice with two weights would mean either of them.
@@ -190,6 +190,11 @@ func parseNodes(args []string, init bool) (nodes []admin.NodeWeight, err error) 
 		return nil, cli.Usagef("every node is left out: a weight of 1 or more gives a node shards")
 	}
 	return nodes, nil
+}
+
+// badName is the usage error about an argument whose node id or zone is none. That something is malformed is said of bytes from outside, and the user has typed this.
+func badName(arg string, err error) error {
+	return cli.Usagef("%q: %s", arg, strings.TrimPrefix(err.Error(), cluster.ErrMalformed.Error()+": "))
 }
 
 // initWaiting tries again while gossip has not told of a node yet: clusters are

@@ -160,7 +160,11 @@ func (r *tasksReport) text(now time.Time) string {
 		if left == "" {
 			left = "-"
 		}
-		lines = append(lines, fmt.Sprintf("%d\t%s\t%s\t%d of %d\t%s\t%s\t%s\n", t.ID, doctor.OneLine(t.What), doctor.OneLine(t.State), moved(t), len(t.Moves), clockText(t.Began, now), took, left))
+		n := moved(t)
+		if t.State == "canceled" { // those that were undone, or never began, are over, and nothing has come of them
+			n = doneMoves(t)
+		}
+		lines = append(lines, fmt.Sprintf("%d\t%s\t%s\t%d of %d\t%s\t%s\t%s\n", t.ID, doctor.OneLine(t.What), doctor.OneLine(t.State), n, len(t.Moves), clockText(t.Began, now), took, left))
 		if t.Why != "" {
 			more += fmt.Sprintf("\n%s: %s\n", taskName(t), doctor.OneLine(t.Why))
 		}

@@ -46,6 +46,10 @@ func TestTasksText(t *testing.T) {
 	if n := strings.Count(text, "\n"); n > 30 || !strings.Contains(text, "and 480 moves more") {
 		t.Errorf("%d lines\n%s", n, text)
 	}
+	ended := admin.ClusterTask{ID: 1, What: "add n4", State: "canceled", Moves: []admin.ClusterMove{{State: "done"}, {State: "undone"}, {State: "dropped"}}}
+	if text := newTasksReport(admin.ClusterAnswer{Tasks: []admin.ClusterTask{ended}}).text(now); !strings.Contains(text, "1 of 3") {
+		t.Errorf("what was undone counts as done:\n%s", text)
+	}
 	if text := newTasksReport(admin.ClusterAnswer{}).text(now); text != "there are no tasks\n" {
 		t.Errorf("%q", text)
 	}
