@@ -31,6 +31,9 @@ const (
 	// seatPart is which part of the time of a call one node may take that does not answer, if that is not less than seatLeast.
 	seatPart  = 4
 	seatLeast = 500 * time.Millisecond
+	// seatQuick is what one node may take at most for a question that changes nothing, seatSlow for one that the meta group has to agree on.
+	seatQuick = 3 * time.Second
+	seatSlow  = 12 * time.Second
 )
 
 // ErrRefused: the cluster does not do what was asked for, and nothing has changed; the text says why.
@@ -163,7 +166,10 @@ func (s *seeker) at(ctx context.Context, node string) (wire.ClusterAnswer, error
 	if err != nil {
 		return wire.ClusterAnswer{}, err
 	}
-	part := s.rt.Config().Timeout
+	part := min(s.rt.Config().Timeout, seatQuick)
+	if s.question.Changes() {
+		part = min(s.rt.Config().Timeout, seatSlow)
+	}
 	if end, ok := ctx.Deadline(); ok {
 		part = min(part, max(time.Until(end)/seatPart, seatLeast))
 	}

@@ -102,6 +102,7 @@ func eachMemory(t *testing.T, f func(t *testing.T, srv *Server)) {
 func TestMustAsk(t *testing.T) {
 	srv := startServer(t, func(c *Config) {
 		c.MemoryLimit, c.RegionSize, c.IndexRegionSize = 8<<20, 4<<20, 2<<20
+		c.LogBytes = 64 << 20 // all that is put, however late checkpoints come
 	})
 	p := dial(t, srv, peerOptions{})
 	value := string(make([]byte, 8<<10))
