@@ -252,6 +252,7 @@ func (r *Request) hello() {
 		r.Drop()
 		return
 	}
+	s.greeted.Store(true) // before it is looked whether the keys are replicated: who looks for readers when they are finds this one, or this one finds that they are
 	replicated := s.group.replicated()
 	s.words.Store(replicated && s.group.Cells && s.knows && s.Login.OneSided)
 	s.OneSided = s.Login.OneSided && (!replicated || s.Words())

@@ -74,8 +74,12 @@ type client struct {
 	OneSided  bool     // READs are let through, rkeys are told: the login may READ, and the space allows it (Env.Replicated)
 	knows     bool     // from Connect: it knows wire.FeatureWords
 
-	words atomic.Bool // what it READs counts by the words of voters alone, and it knows that
+	greeted atomic.Bool // its Hello has come
+	words   atomic.Bool // what it READs counts by the words of voters alone, and it knows that
 }
+
+// Greeted says whether the client's Hello has come. Before, it has no right, and what it is given then follows from what is in force when it comes.
+func (c *client) Greeted() bool { return c.greeted.Load() }
 
 // Words says whether what the client READs counts by the words of voters alone. Of a session that is being set up it may be false still.
 func (c *client) Words() bool { return c.words.Load() }

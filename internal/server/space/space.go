@@ -217,7 +217,7 @@ func (sp *Space) ReleaseOwned() {
 // dismissReaders asks the clients that may READ, because they came before the map in force, to connect again.
 func (sp *Space) dismissReaders() {
 	for _, s := range sp.Sessions.List() {
-		if s.Login.OneSided && !s.Words() {
+		if s.Login.OneSided && s.Greeted() && !s.Words() {
 			session.DismissOrEnd(s, base.CauseTable, "connect again: the cluster has replicas now, and what is READ of their keys counts by the words of voters alone")
 		}
 	}
