@@ -26,6 +26,7 @@ var (
 	judgedFlag  = flag.Bool("judged", false, "a load runs beside that test, and what its clients saw is judged; calls take longer for it")
 	secondsFlag = flag.Int("seconds", 40, "how long the storm lasts")
 	outFlag     = flag.String("out", "", "directory of failing histories; empty: .cache/linearizability of the repository")
+	everyPart   = flag.Bool("every-part", false, "the test of the operator's commands does all that it has")
 	loopFlag    = flag.Bool("loopback", false, "hosts on loopback addresses, though there may be namespaces")
 )
 
