@@ -10,6 +10,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/internal/seat"
 )
 
 // TestMovesByFreshMaps: a leader does a step by a map of which the seat has said, lately and since it leads, that it is the newest, and else none.
@@ -95,7 +96,7 @@ func TestMoves(t *testing.T) {
 		time.Sleep(moveEvery)
 		doing("", "has not heard from the seat")
 		looks(1)
-		doing("add a learner", "")
+		doing(stepTexts[seat.AddLearner], "")
 		looks(1)
 		doing("", "gets what the group has")
 		st, _ = n.engine.Status(1)
@@ -106,15 +107,15 @@ func TestMoves(t *testing.T) {
 		doing("", "gets what the group has")
 		n.engine.with(func() { n.engine.fail = errors.New("not today") })
 		looks(3)
-		doing("promote", "")
+		doing(stepTexts[seat.Promote], "")
 		if strings.Count(n.lines.String(), "not today") != 3 || len(n.engine.done()) != 1 {
 			t.Fatalf("%v\n%s", n.engine.done(), n.lines)
 		}
 		n.engine.with(func() { n.engine.fail = nil })
 		looks(1)
-		doing("promote", "")
+		doing(stepTexts[seat.Promote], "")
 		looks(1)
-		doing("transfer", "")
+		doing(stepTexts[seat.Transfer], "")
 		looks(1)
 		doing("", "")
 		to := consensus.ReplicaID(0)

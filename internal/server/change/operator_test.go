@@ -351,7 +351,7 @@ func TestTasksTell(t *testing.T) {
 		if _, err := n.sitOnce(r); err != nil {
 			t.Fatal(err)
 		}
-		if m := tell().Moves[0]; m.State != "moves" || m.Behind != 700 || m.Step != "add a learner" || m.Why != "" {
+		if m := tell().Moves[0]; m.State != "moves" || m.Behind != 700 || m.Step != stepTexts[seat.AddLearner] || m.Why != "" {
 			t.Errorf("%+v", m)
 		}
 		b.note(group, seat.Doing{Why: "it waits"})

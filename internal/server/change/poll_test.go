@@ -220,7 +220,7 @@ func TestReport(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	id := uint64(lead.ID)
-	one := seat.GroupReport{Group: 1, Replica: id, Leads: true, Term: 7, Config: 10, Voters: []uint64{1, 2, 3, 4}, Last: 1000, Match: map[uint64]uint64{}, Step: "promote", Away: []uint64{uint64(lead.Peers[0].ID)}}
+	one := seat.GroupReport{Group: 1, Replica: id, Leads: true, Term: 7, Config: 10, Voters: []uint64{1, 2, 3, 4}, Last: 1000, Match: map[uint64]uint64{}, Step: stepTexts[seat.Promote], Away: []uint64{uint64(lead.Peers[0].ID)}}
 	for _, p := range lead.Peers {
 		one.Match[uint64(p.ID)] = 1000
 	}

@@ -83,13 +83,19 @@ func (g *Groups) homeward() {
 	}
 }
 
-// preferred is the first replica of a group by the map: who is to lead.
+// preferred is the first replica of a group by the map that does not leave: who is to lead.
 func (g *Groups) preferred(c *store.Group) consensus.ReplicaID {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for i := range g.m.Replication.Groups {
-		if of := &g.m.Replication.Groups[i]; consensus.GroupID(of.ID) == c.ID && len(of.Replicas) > 0 {
-			return consensus.ReplicaID(of.Replicas[0].ID)
+		of := &g.m.Replication.Groups[i]
+		if consensus.GroupID(of.ID) != c.ID {
+			continue
+		}
+		for _, p := range of.Replicas {
+			if !p.Leaves {
+				return consensus.ReplicaID(p.ID)
+			}
 		}
 	}
 	return 0

@@ -181,3 +181,17 @@ func TestStay(t *testing.T) {
 		}
 	}
 }
+
+// TestPreferred: the first replica that stays is to lead.
+func TestPreferred(t *testing.T) {
+	m := &cluster.Map{Replication: &cluster.Replication{Groups: []cluster.Group{
+		{ID: 4, Replicas: []cluster.Replica{{Node: 2, ID: 3, Leaves: true}, {Node: 0, ID: 5}, {Node: 1, ID: 2}}},
+		{ID: 9, Replicas: []cluster.Replica{{Node: 0, ID: 7}}},
+	}}}
+	g := &Groups{m: m}
+	for id, want := range map[consensus.GroupID]consensus.ReplicaID{4: 5, 9: 7, 5: 0} {
+		if got := g.preferred(&store.Group{ID: id}); got != want {
+			t.Errorf("group %d: %d, want %d", id, got, want)
+		}
+	}
+}
