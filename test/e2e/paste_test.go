@@ -33,12 +33,14 @@ var pasted = map[string]struct {
 		want: []string{"ready\n", "colour\n", "\n5\n"},
 		may:  []string{"124: timeout 3 bin/kvclient watch --prefix c"},
 	},
+	"# three nodes":      {want: []string{"add n4 n5", "is done", "apple"}},
 	"for i in 1 2 3; do": {want: []string{"ready: n1, n2, n3\n", "apple"}},
 }
 
 // notPasted are blocks with our programs in them that cannot run here, by the
 // beginning of their first line, and why.
 var notPasted = map[string]string{
+	"bin/kvserver --node-id n6 ...":        "is no whole command line; the same commands: TestLive of test/cluster",
 	"make bench-compare":                   "installs Redis and memcached, and takes a quarter of an hour",
 	"for n in kv1 kv2 kv3; do":             "wants three machines",
 	"ip address add":                       "changes the network of the machine",
