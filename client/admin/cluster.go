@@ -183,7 +183,7 @@ type InitOptions struct {
 	// write is done when a majority of them has it, and a minority may be lost.
 	Replicas int
 	// Groups is how many groups of replicas the shards make up, each with a leader of its own;
-	// 0: 16, or one for each shard if there are fewer. Only with replicas.
+	// 0: two for each node, or one for each shard if there are fewer. Only with replicas.
 	Groups int
 }
 

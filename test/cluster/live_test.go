@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"context"
 	"strings"
 	"syscall"
 	"testing"
@@ -43,14 +42,7 @@ func TestLive(t *testing.T) {
 	probe := w.dial("west")
 	serves := func(t *testing.T, when string) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), servedWithin)
-		defer cancel()
-		took, err := served(ctx, probe, when)
-		if err != nil {
-			out, _, errOut := w.kvclient(t, w.net.Host("east"), "--server", w.Nodes[0].Addr(), "cluster", "status")
-			t.Fatalf("%s: %v\n%s%s", when, err, out, errOut)
-		}
-		t.Logf("%s: the slowest key took %v", when, took.Round(time.Millisecond))
+		w.servesAll(t, probe, when)
 	}
 	serves(t, "before anything changes")
 	growing, late := w.grow(), w.late()

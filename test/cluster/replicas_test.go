@@ -77,14 +77,7 @@ func TestReplicas(t *testing.T) {
 	probe := w.dial("west")
 	serves := func(t *testing.T, when string) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), servedWithin)
-		defer cancel()
-		took, err := served(ctx, probe, when)
-		if err != nil {
-			out, _, errOut := w.kvclient(t, w.net.Host("east"), "--server", w.Nodes[0].Addr(), "cluster", "status")
-			t.Fatalf("%s: %v\n%s%s", when, err, out, errOut)
-		}
-		t.Logf("%s: the slowest of 12 keys took %v", when, took.Round(time.Millisecond))
+		w.servesAll(t, probe, when)
 	}
 	serves(t, "before anything goes wrong")
 	growing, late := w.grow(), w.late()

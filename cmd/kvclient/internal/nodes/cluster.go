@@ -76,8 +76,8 @@ add and its like. So every node that is alive must be named; NODE:0 leaves one o
 which then gets no shard.
 
 With --replicas 3 each key is on three nodes and outlives the loss of one; the
-shards make up groups (--groups, 16 where there are as many shards), and each group
-elects which of its replicas leads. The number of groups stays: take 4 for each node
+shards make up groups (--groups, two for each node), and each group
+elects which of its replicas leads. The number of groups stays: take two for each node
 that the cluster shall ever have, and no more, because many writes to one group cost
 less than a few to each of many. NODE@ZONE says what fails at once with the node, a
 rack say: replicas of a group are in different zones, as far as there are enough.
