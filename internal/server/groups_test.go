@@ -33,6 +33,7 @@ type replicas struct {
 	quiet time.Duration // Config.LeaderQuiet
 	above uint16        // Config.EpochAbove
 	fs    []vfs.FS      // of each node; nil: the machine's
+	puts  uint64        // put was called so often: the names of its writes
 }
 
 // replicaOf makes a configuration that of a node which can have replicas.
@@ -114,7 +115,7 @@ func (r *replicas) stop(i int) {
 func (r *replicas) leader(shard uint16) (leader int) {
 	r.t.Helper()
 	id := r.m.Replication.Groups[r.m.Replication.Group[shard]].ID
-	eventually(r.t, fmt.Sprintf("group %d has a leader", id), func() bool {
+	eventuallySays(r.t, func() string { return fmt.Sprintf("group %d has a leader: %s", id, r.saysOf(id)) }, func() bool {
 		var term uint64
 		leader = -1
 		for i, srv := range r.nodes {
@@ -134,15 +135,32 @@ func (r *replicas) leader(shard uint16) (leader int) {
 	return leader
 }
 
-// do asks until the request comes to the leader of a shard that has taken over.
+// saysOf is what each node says of its replica of a group.
+func (r *replicas) saysOf(id uint32) string {
+	var b strings.Builder
+	for i, srv := range r.nodes {
+		if srv == nil {
+			fmt.Fprintf(&b, "\n  node %c is stopped", 'a'+i)
+			continue
+		}
+		for _, g := range srv.groups.Status() {
+			if g.ID == id {
+				fmt.Fprintf(&b, "\n  node %c: %+v", 'a'+i, g)
+			}
+		}
+	}
+	return b.String()
+}
+
+// do asks until the request comes to the leader of a shard that has taken over, and that one knows what became of it.
 func (r *replicas) do(shard uint16, what string, ask func(*peer) error) {
 	r.t.Helper()
 	var err error
 	for limit := time.Now().Add(teeth.Patience(20 * time.Second)); time.Now().Before(limit); time.Sleep(20 * time.Millisecond) {
-		p := dial(r.t, r.nodes[r.leader(shard)], peerOptions{})
+		p := dial(r.t, r.nodes[r.leader(shard)], peerOptions{client: [16]byte{'r'}})
 		err = ask(p)
 		p.close()
-		if st := wire.StatusOf(err); st != wire.StatusNotLeader && st != wire.StatusClosing {
+		if st := wire.StatusOf(err); st != wire.StatusNotLeader && st != wire.StatusClosing && st != wire.StatusUnknown {
 			break
 		}
 	}
@@ -151,9 +169,15 @@ func (r *replicas) do(shard uint16, what string, ask func(*peer) error) {
 	}
 }
 
+// put writes a value once. It has a name, as the writes of clients have: if its leader was deposed meanwhile, it is asked again under that name, and takes effect once.
 func (r *replicas) put(key, value string) {
 	r.t.Helper()
-	r.do(cluster.ShardOf([]byte(key), 4), "put "+key, func(p *peer) error { return p.put(key, value) })
+	r.puts++
+	name := wire.Terms{ID: wire.RequestID{Seq: r.puts}}
+	r.do(cluster.ShardOf([]byte(key), 4), "put "+key, func(p *peer) error {
+		_, err := p.write(putOf(key, value, name))
+		return err
+	})
 }
 
 func (r *replicas) want(key, value string) {

@@ -255,11 +255,17 @@ func TestHeldPlaces(t *testing.T) {
 // eventually waits for something that happens on another goroutine.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
+	eventuallySays(t, func() string { return what }, ok)
+}
+
+// eventuallySays is eventually with words that are worked out when it has failed.
+func eventuallySays(t testing.TB, what func() string, ok func() bool) {
+	t.Helper()
 	limit := teeth.Patience(20 * time.Second)
 	deadline := time.Now().Add(limit)
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatalf("still not so after %v: %s", limit, what)
+			t.Fatalf("still not so after %v: %s", limit, what())
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
