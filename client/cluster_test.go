@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -29,7 +30,7 @@ func startCluster(t testing.TB, n int, change func(*server.Config)) []*node.Node
 			cfg.Shards, cfg.MemoryLimit, cfg.RegionSize, cfg.IndexRegionSize = 8, 96<<20, 16<<20, 8<<20
 			cfg.Secret = []byte("a secret of all nodes")
 			cfg.Cluster = &server.ClusterConfig{
-				NodeID: fmt.Sprintf("n%d", i+1), Name: "tests", Bind: "127.0.0.1:0", Join: join, Insecure: true, Profile: "fast",
+				NodeID: fmt.Sprintf("n%d", i+1), Name: fmt.Sprint("tests-", os.Getpid()), Bind: "127.0.0.1:0", Join: join, Insecure: true, Profile: "fast",
 			}
 			if change != nil {
 				change(cfg)

@@ -45,7 +45,7 @@ func startNodes(t *testing.T) (run func(code int, stdin string, args ...string) 
 		srv, err := server.New(server.Config{
 			Fabric: iwarp.New(iwarp.Options{}), DataDir: "data", FS: vfs.NewMem(), MinFreeBytes: -1, CacheBytes: 4 << 20, LogBytes: 16 << 20,
 			Shards: 4, MemoryLimit: 64 << 20, RegionSize: 16 << 20, IndexRegionSize: 4 << 20, MemoryKind: mem.Heap,
-			Cluster: &server.ClusterConfig{NodeID: id, Name: "cli", Bind: "127.0.0.1:0", Join: seeds, Insecure: true, Profile: "fast"},
+			Cluster: &server.ClusterConfig{NodeID: id, Name: fmt.Sprint("cli-", os.Getpid()), Bind: "127.0.0.1:0", Join: seeds, Insecure: true, Profile: "fast"},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -16,11 +17,15 @@ import (
 	"github.com/rdmakv/rdmakv/store"
 )
 
+// clusterName is the cluster of the tests' nodes. It is another one in each process, because nodes gossip to one that has left for half a minute more: if
+// another test has got its port meanwhile, and its nodes have the same names and were of the same cluster, those are taken for these.
+var clusterName = fmt.Sprint("red-", os.Getpid())
+
 // clusterOf makes a configuration a node's.
 func clusterOf(id string, seeds ...string) func(*Config) {
 	return func(c *Config) {
 		c.AdminListen = "127.0.0.1:0"
-		c.Cluster = &ClusterConfig{NodeID: id, Name: "red", Bind: "127.0.0.1:0", Join: seeds, Insecure: true}
+		c.Cluster = &ClusterConfig{NodeID: id, Name: clusterName, Bind: "127.0.0.1:0", Join: seeds, Insecure: true}
 	}
 }
 
@@ -88,7 +93,7 @@ func propose(t testing.TB, id byte, nodes ...*Server) *cluster.Map {
 	for _, srv := range nodes {
 		list = append(list, cluster.MapNode{ID: srv.cfg.Cluster.NodeID, Weight: 1})
 	}
-	m, err := cluster.Propose([16]byte{id}, "red", 4, list)
+	m, err := cluster.Propose([16]byte{id}, clusterName, 4, list)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +279,7 @@ func TestMapLasts(t *testing.T) {
 		want   error
 		text   string
 	}{
-		{"another node", clusterOf("b"), shardmap.ErrOtherNode, `node "a" of cluster "red"`},
+		{"another node", clusterOf("b"), shardmap.ErrOtherNode, fmt.Sprintf("node %q of cluster %q", "a", clusterName)},
 		{"another cluster", func(c *Config) { clusterOf("a")(c); c.Cluster.Name = "blue" }, shardmap.ErrOtherNode, "cluster.name"},
 		{"a server that is alone", func(*Config) {}, shardmap.ErrClustered, "gossip.bind"},
 		{"another number of shards", func(c *Config) { clusterOf("a")(c); c.Shards = 5 }, store.ErrShardCount, "shards"},
@@ -337,7 +342,7 @@ func mapFor(t *testing.T, nodes ...string) *cluster.Map {
 	for _, n := range nodes {
 		list = append(list, cluster.MapNode{ID: n})
 	}
-	m, err := cluster.Propose([16]byte{1}, "red", 4, list)
+	m, err := cluster.Propose([16]byte{1}, clusterName, 4, list)
 	if err != nil {
 		t.Fatal(err)
 	}

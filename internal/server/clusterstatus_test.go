@@ -40,7 +40,7 @@ func TestNodeStatus(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := srv.cfg.Cluster.NodeID
-		if st.NodeID != id || st.ClusterName != "red" || st.Map != (wire.MapStatus{State: "committed", Version: 1, Digest: wire.Hex64(m.Digest())}) ||
+		if st.NodeID != id || st.ClusterName != clusterName || st.Map != (wire.MapStatus{State: "committed", Version: 1, Digest: wire.Hex64(m.Digest())}) ||
 			st.Shards.Total != 4 || st.Shards.Owned != len(m.Shards(id)) || len(st.Shards.List) != st.Shards.Owned ||
 			st.Incarnation != wire.Hex64(srv.main.Incarnation) || !st.Ready || st.LeaseMS != 2000 || st.BeatAgeMS < 0 || st.Regions.Index == 0 ||
 			st.Sessions == 0 || len(st.Endpoints) != 1 || len(st.Fabrics) != 1 || st.Table.Regions == 0 || st.Memory.Used == 0 {
@@ -70,7 +70,7 @@ func TestNodeStatus(t *testing.T) {
 		return err == nil && stats.Cluster != nil && stats.Cluster.Node == "a" && stats.Cluster.MapVersion == 1 && stats.Cluster.Members["alive"] == 2
 	})
 	for _, want := range []string{
-		`rdmakv_cluster_members{state="alive"} 2`, `rdmakv_cluster_map_info{cluster="red",digest="` + wire.Hex64(m.Digest()) + `",node="a",state="committed",version="1"} 1`,
+		`rdmakv_cluster_members{state="alive"} 2`, `rdmakv_cluster_map_info{cluster="` + clusterName + `",digest="` + wire.Hex64(m.Digest()) + `",node="a",state="committed",version="1"} 1`,
 		`rdmakv_cluster_shards_owned 2`, `rdmakv_gossip_wrong_key_total 0`,
 	} {
 		eventually(t, "metrics have "+want, func() bool {

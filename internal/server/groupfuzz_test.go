@@ -17,7 +17,7 @@ func FuzzGroupRequest(f *testing.F) {
 		replicaOf(c, f.TempDir())
 		c.MaxPoll = time.Millisecond
 	})
-	m, err := cluster.ProposeReplicas([16]byte{1}, "red", 4, []cluster.MapNode{{ID: "a", Weight: 1}}, cluster.Want{Replicas: 1, Groups: 2, Stores: [][16]byte{srv.main.Store.ID()}})
+	m, err := cluster.ProposeReplicas([16]byte{1}, clusterName, 4, []cluster.MapNode{{ID: "a", Weight: 1}}, cluster.Want{Replicas: 1, Groups: 2, Stores: [][16]byte{srv.main.Store.ID()}})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -77,7 +77,7 @@ func proposeReplicas(t testing.TB, nodes ...*Server) *cluster.Map {
 		list = append(list, cluster.MapNode{ID: srv.cfg.Cluster.NodeID, Weight: 1})
 		want.Stores = append(want.Stores, srv.main.Store.ID())
 	}
-	m, err := cluster.ProposeReplicas([16]byte{1}, "red", 4, list, want)
+	m, err := cluster.ProposeReplicas([16]byte{1}, clusterName, 4, list, want)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -344,7 +344,7 @@ func proposeTwo(t testing.TB, nodes ...*Server) *cluster.Map {
 		list = append(list, cluster.MapNode{ID: srv.cfg.Cluster.NodeID, Weight: 1})
 		want.Stores = append(want.Stores, srv.main.Store.ID())
 	}
-	m, err := cluster.ProposeReplicas([16]byte{1}, "red", 4, list, want)
+	m, err := cluster.ProposeReplicas([16]byte{1}, clusterName, 4, list, want)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -193,7 +193,7 @@ func TestRowsOwnership(t *testing.T) {
 		}
 	})
 	w = newRowWorld(t, true)
-	m, err := cluster.Propose([16]byte{1}, "red", w.srv.main.Shards, []cluster.MapNode{{ID: "b", Weight: 1}})
+	m, err := cluster.Propose([16]byte{1}, clusterName, w.srv.main.Shards, []cluster.MapNode{{ID: "b", Weight: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
