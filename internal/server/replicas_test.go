@@ -146,7 +146,7 @@ func (r *replicas) saysOf(id uint32) string {
 	return b.String()
 }
 
-// do asks until the request comes to the leader of a shard that has taken over, and that one knows what became of it.
+// do asks until the request comes to the leader of a shard that has taken over.
 func (r *replicas) do(shard uint16, what string, ask func(*peer) error) {
 	r.t.Helper()
 	var err error
@@ -154,7 +154,7 @@ func (r *replicas) do(shard uint16, what string, ask func(*peer) error) {
 		p := dial(r.t, r.nodes[r.leader(shard)], peerOptions{client: [16]byte{'r'}})
 		err = ask(p)
 		p.close()
-		if st := wire.StatusOf(err); st != wire.StatusNotLeader && st != wire.StatusClosing && st != wire.StatusUnknown {
+		if st := wire.StatusOf(err); st != wire.StatusNotLeader && st != wire.StatusClosing {
 			break
 		}
 	}
@@ -163,15 +163,44 @@ func (r *replicas) do(shard uint16, what string, ask func(*peer) error) {
 	}
 }
 
-// put writes a value once. It has a name, as the writes of clients have: if its leader was deposed meanwhile, it is asked again under that name, and takes effect once.
+// put writes a value once. It has a name, as the writes of clients have: if its leader was deposed meanwhile, it is asked again under that name, and takes effect
+// once. Its outcome may be unknown only then: the group has a later term.
 func (r *replicas) put(key, value string) {
 	r.t.Helper()
 	r.puts++
-	name := wire.Terms{ID: wire.RequestID{Seq: r.puts}}
-	r.do(cluster.ShardOf([]byte(key), 4), "put "+key, func(p *peer) error {
-		_, err := p.write(putOf(key, value, name))
-		return err
-	})
+	name, shard := wire.Terms{ID: wire.RequestID{Seq: r.puts}}, cluster.ShardOf([]byte(key), 4)
+	unknown := true
+	for unknown {
+		var term uint64
+		r.do(shard, "put "+key, func(p *peer) error {
+			term = r.term(shard)
+			_, err := p.write(putOf(key, value, name))
+			if unknown = wire.StatusOf(err) == wire.StatusUnknown; unknown {
+				return nil
+			}
+			return err
+		})
+		if unknown {
+			r.t.Logf("put %s: it is not known what became of it in term %d", key, term)
+			eventually(r.t, "the group has a later term", func() bool { return r.term(shard) > term })
+		}
+	}
+}
+
+// term is the latest term of the group of a shard that a node has heard of.
+func (r *replicas) term(shard uint16) (term uint64) {
+	id := r.m.Replication.Groups[r.m.Replication.Group[shard]].ID
+	for _, srv := range r.nodes {
+		if srv == nil {
+			continue
+		}
+		for _, g := range srv.groups.Status() {
+			if g.ID == id {
+				term = max(term, g.Term)
+			}
+		}
+	}
+	return term
 }
 
 func (r *replicas) want(key, value string) {
