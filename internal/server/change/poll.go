@@ -25,7 +25,7 @@ import (
 // map, and was sent none, says so by its report, and is sent the map next time.
 
 const (
-	kindPoll = 1
+	kindPoll = 1 // package groups has kind 2
 	pollHead = 24
 )
 
