@@ -259,6 +259,9 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 	return srv.shutdownErr
 }
 
+// awaitsOthers is what Ending says while replicas at other nodes catch up.
+const awaitsOthers = "other nodes, whose replicas have not caught up"
+
 // end ends a node that serves, in the order in which it was made, reversed. The spaces
 // of tenants end meanwhile; the devices are closed last.
 func (srv *Server) end(ctx context.Context) error {
@@ -266,8 +269,10 @@ func (srv *Server) end(ctx context.Context) error {
 	if !main.Serving.Load() {
 		return nil // Start failed and has cleared up, or was never called
 	}
-	main.Draining.Store(true)
 	srv.log.Info("shutting down")
+	srv.ending.Set(awaitsOthers)
+	groups.AwaitOthers(ctx, srv.groups) // first: the node serves meanwhile
+	main.Draining.Store(true)
 	srv.wg.Go(srv.member.Leave)
 	srv.ending.Set("other replicas, to take over")
 	srv.groups.HandOver(ctx)

@@ -26,7 +26,7 @@ import (
 // if a node kept the highest term that it heard, one message with a high one would make it deaf to each later seat.
 
 const (
-	kindPoll = 1
+	kindPoll = 1 // package groups has kind 2
 	pollHead = 32
 )
 

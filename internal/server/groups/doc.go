@@ -5,7 +5,7 @@
 //	                             └──────────── Endpoint ◀──────────┘
 //
 //	New ─▶ Store (its configuration; the engine is made as it opens) ─▶ InForce (a map is there)
-//	    ─▶ TakePart (the node may serve) ─▶ HandOver (it is about to end)
+//	    ─▶ TakePart (the node may serve) ─▶ AwaitOthers, HandOver (it is about to end)
 //	    ─▶ Stop ─▶ store.EndGroups, before the node waits for its requests ─▶ the store is closed ─▶ Close
 //
 // The engine is made with the store, because it works on the store's log; the transport when there is a map, because that

@@ -33,8 +33,8 @@ type Env struct {
 	Openings func() []wire.Opening
 	Admit    func(node string, openings []wire.Opening) (seen wire.Opening, setBack bool, err error)
 	SetBack  func(by string, seen wire.Opening)
-	// Answer answers what another node asks this one (transport.Config); nil: nothing is answered. It is called when there is a map, by several
-	// goroutines, and not after Cut; what it answers after that is not told.
+	// Answer answers what another node asks this one (transport.Config), but for the question of await.go; nil: nothing else is answered. It is
+	// called when there is a map, by several goroutines, and not after Cut; what it answers after that is not told.
 	Answer func(ctx context.Context, node string, question []byte) (answer []byte, err error)
 	// Changed is told that the node has another replica of its map's, or one less. It must not block. Default: nobody is told.
 	Changed func()
@@ -166,7 +166,7 @@ func (g *Groups) InForce(m *cluster.Map) error {
 	}
 	t, err := transport.New(transport.Config{
 		Name: g.env.Node, Cluster: m.Cluster, Secret: g.env.Secret, Endpoint: door{g.engine, &g.link}, Routes: g.env.Routes, Logger: g.env.Logger,
-		Knows: func(node string) bool { return g.current().Has(node) }, Store: g.env.Store().ID(), Openings: g.env.Openings(), SetBack: g.env.SetBack, Answer: g.link.answering(g.env.Answer),
+		Knows: func(node string) bool { return g.current().Has(node) }, Store: g.env.Store().ID(), Openings: g.env.Openings(), SetBack: g.env.SetBack, Answer: g.link.answering(others{g}.answer),
 		Admit: func(node string, has [16]byte, openings []wire.Opening) error {
 			return g.admit(g.current(), node, has, openings)
 		},

@@ -1,0 +1,223 @@
+package groups
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/internal/consensus/transport"
+	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/rdma/iwarp"
+)
+
+// TestAwaits: a node that is about to end waits for those whose replicas have not caught up, if a group has no majority without it until they have, and has one then.
+func TestAwaits(t *testing.T) {
+	lacks := []uint32{3, 5}
+	for name, c := range map[string]struct {
+		voters int
+		says   map[string][]uint32 // of group 5, whose replica 1 is at node a, which asks
+		change func(*consensus.Status)
+		want   []string
+	}{
+		"all have caught up":             {3, map[string][]uint32{"b": nil, "c": nil}, nil, nil},
+		"one has not":                    {3, map[string][]uint32{"b": lacks, "c": nil}, nil, []string{"b"}},
+		"none has":                       {3, map[string][]uint32{"b": lacks, "c": lacks}, nil, []string{"b", "c"}},
+		"it lacks another group":         {3, map[string][]uint32{"b": {3, 6}, "c": nil}, nil, nil},
+		"one is down":                    {3, map[string][]uint32{"c": nil}, nil, nil},
+		"one is down, one has not":       {3, map[string][]uint32{"c": lacks}, nil, nil},
+		"nobody answers":                 {3, nil, nil, nil},
+		"three of five have":             {5, map[string][]uint32{"b": nil, "c": nil, "d": nil, "e": lacks}, nil, nil},
+		"two of five have":               {5, map[string][]uint32{"b": nil, "c": nil, "d": lacks}, nil, []string{"d"}},
+		"two of five have, two are down": {5, map[string][]uint32{"b": nil, "c": nil}, nil, nil},
+		"four voters, two have":          {4, map[string][]uint32{"b": nil, "c": nil, "d": lacks}, nil, []string{"d"}},
+		"two voters":                     {2, map[string][]uint32{"b": lacks}, nil, nil},
+		"it is alone":                    {1, nil, nil, nil},
+		"no voter itself":                {3, map[string][]uint32{"b": lacks, "c": nil}, func(st *consensus.Status) { st.ID = 7 }, nil},
+		"stopped itself":                 {3, map[string][]uint32{"b": lacks, "c": nil}, func(st *consensus.Status) { st.Fenced = errors.New("x") }, nil},
+	} {
+		st := consensus.Status{Group: 5, ID: 1, Config: voters(c.voters)}
+		if c.change != nil {
+			c.change(&st)
+		}
+		if got := awaits(&st, c.says); !slices.Equal(got, c.want) {
+			t.Errorf("%s: waits for %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// TestLackingFormat: the bytes of the question and of its answer are those that nodes of other releases send.
+func TestLackingFormat(t *testing.T) {
+	if got := hex.EncodeToString(appendLacking(nil)); got != "0200000000000000" {
+		t.Errorf("the question: %s", got)
+	}
+	b := appendGroups([]byte("x"), []Lacking{{Group: 1}, {Group: 0x01020304}})
+	if got := hex.EncodeToString(b); got != "78"+"01000000"+"04030201" {
+		t.Errorf("the answer: %s", got)
+	}
+	if list, err := parseGroups(b[1:]); err != nil || !slices.Equal(list, []uint32{1, 0x01020304}) {
+		t.Errorf("%v, %v", list, err)
+	}
+	if list, err := parseGroups(nil); err != nil || len(list) > 0 {
+		t.Errorf("nothing is lacking: %v, %v", list, err)
+	}
+	long := make([]Lacking, cluster.MaxGroups+1)
+	for i := range long {
+		long[i].Group = uint32(i)
+	}
+	for name, b := range map[string][]byte{
+		"half a group": {1, 0},
+		"one twice":    appendGroups(nil, []Lacking{{Group: 7}, {Group: 7}}),
+		"falling":      appendGroups(nil, []Lacking{{Group: 7}, {Group: 6}}),
+		"too many":     appendGroups(nil, long),
+	} {
+		if list, err := parseGroups(b); !errors.Is(err, cluster.ErrMalformed) {
+			t.Errorf("%s: %v, %v", name, list, err)
+		}
+	}
+}
+
+// TestAnswers: a node answers the question of this package itself, refuses what looks like it and is not, and hands on all else.
+func TestAnswers(t *testing.T) {
+	handed := 0
+	g := New(Env{Node: "a", Answer: func(_ context.Context, node string, question []byte) ([]byte, error) {
+		handed++
+		return append([]byte(node+": "), question...), nil
+	}})
+	g.m = &cluster.Map{Replication: &cluster.Replication{}} // of which this node has no part
+	if b, err := (others{g}).answer(t.Context(), "b", appendLacking(nil)); err != nil || len(b) > 0 || handed > 0 {
+		t.Errorf("who has no replicas lacks %x, %v", b, err)
+	}
+	for name, q := range map[string][]byte{
+		"half":     appendLacking(nil)[:4],
+		"longer":   append(appendLacking(nil), 0),
+		"reserved": {kindLacking, 0, 0, 0, 0, 0, 0, 1},
+	} {
+		if _, err := (others{g}).answer(t.Context(), "b", q); !errors.Is(err, cluster.ErrMalformed) || handed > 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, q := range []string{"", "\x01", "\x03 what is it?"} {
+		handed = 0
+		if b, err := (others{g}).answer(t.Context(), "b", []byte(q)); err != nil || string(b) != "b: "+q || handed != 1 {
+			t.Errorf("%q: %q, %v", q, b, err)
+		}
+		if _, err := (others{New(Env{Node: "a"})}).answer(t.Context(), "b", []byte(q)); !errors.Is(err, cluster.ErrMalformed) {
+			t.Errorf("%q, and nobody else answers: %v", q, err)
+		}
+	}
+}
+
+// TestAsksOthers: what a node says counts; one that refuses the question or answers something else is taken for one that lacks nothing, and one that does not answer is left out.
+func TestAsksOthers(t *testing.T) {
+	dev, err := iwarp.New(iwarp.Options{}).Open(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addrs := map[string]string{"f": "127.0.0.1:1"} // nobody is there
+	open := func(name string, answer func(context.Context, string, []byte) ([]byte, error)) *transport.Transport {
+		tr, err := transport.New(transport.Config{
+			Name: name, Secret: []byte("s"), Openings: []wire.Opening{{Epoch: 1, Incarnation: 1}}, Endpoint: nobody{}, Answer: answer,
+			Routes: func(node string) (list []transport.Route) {
+				if addrs[node] != "" {
+					list = append(list, transport.Route{Device: dev, Addr: addrs[node]})
+				}
+				return list
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tr
+	}
+	answers := func(b []byte, err error) func(context.Context, string, []byte) ([]byte, error) {
+		return func(_ context.Context, _ string, question []byte) ([]byte, error) {
+			if !bytes.Equal(question, appendLacking(nil)) {
+				t.Errorf("the question: %x", question)
+			}
+			return b, err
+		}
+	}
+	g := New(Env{Node: "a", Log: base.NewLog(slog.New(slog.DiscardHandler))})
+	g.link.to.Store(open("a", nil))
+	closing := []func() error{g.Close}
+	for name, answer := range map[string]func(context.Context, string, []byte) ([]byte, error){
+		"b": answers(appendGroups(nil, []Lacking{{Group: 3}}), nil),
+		"c": answers(nil, errors.New("a question of a kind that this node does not know")),
+		"d": answers([]byte{1}, nil),
+		"e": nil, // it knows no questions
+	} {
+		tr := open(name, answer)
+		ln, err := dev.Listen(t.Context(), "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addrs[name] = ln.Addr().String()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				req, err := ln.Accept(context.Background())
+				if err != nil {
+					return
+				}
+				tr.Accept(dev, req)
+			}
+		}()
+		closing = append(closing, func() error {
+			err := ln.Close()
+			<-done
+			return errors.Join(err, tr.Close())
+		})
+	}
+	t.Cleanup(func() {
+		for _, end := range append(closing, dev.Close) {
+			if err := end(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	says := map[string][]uint32{"b": nil, "c": nil, "d": nil, "e": nil, "f": nil, "g": nil}
+	others{g}.ask(t.Context(), says)
+	want := map[string][]uint32{"b": {3}, "c": nil, "d": nil, "e": nil}
+	for node := range map[string]bool{"b": true, "c": true, "d": true, "e": true, "f": true, "g": true} {
+		got, answered := says[node]
+		if list, does := want[node]; answered != does || !slices.Equal(got, list) {
+			t.Errorf("node %s: answers %v, lacks %v", node, answered, got)
+		}
+	}
+	if group, late := (others{g}).awaited(t.Context()); late != nil {
+		t.Errorf("a node without replicas waits for %v, because of group %d", late, group)
+	}
+	AwaitOthers(t.Context(), g) // and returns
+	AwaitOthers(t.Context(), nil)
+}
+
+// FuzzGroups: what is read is what was written, whatever another node sends, and the question is taken for nothing else.
+func FuzzGroups(f *testing.F) {
+	f.Add(appendLacking(nil))
+	f.Add(appendGroups(nil, []Lacking{{Group: 1}, {Group: 7}}))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if mine, err := asksLacking(b); mine && err == nil && !bytes.Equal(b, appendLacking(nil)) {
+			t.Errorf("%x is taken for the question", b)
+		}
+		list, err := parseGroups(b)
+		if err != nil {
+			return
+		}
+		back := make([]Lacking, len(list))
+		for i, group := range list {
+			back[i].Group = group
+		}
+		if got := appendGroups(nil, back); !bytes.Equal(got, b) {
+			t.Errorf("%x is written as %x", b, got)
+		}
+	})
+}
