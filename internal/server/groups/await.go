@@ -26,7 +26,8 @@ import (
 // have an unknown outcome. That lasts longer than it looks: a node that has just come back meets the others before its replicas take part (meet.go), and waits meetFor
 // for the one that has ended meanwhile.
 //
-// A node that does not answer is not waited for, so the last nodes of a cluster that ends as a whole end at once.
+// A node that does not answer is asked again for silentFor, because gossip may be about to tell of its new address, and is not waited for then: so the last nodes of a
+// cluster that ends as a whole end soon.
 //
 // The question, and its answer:
 //
@@ -42,8 +43,10 @@ const (
 	// awaitFor is for how long a node that is about to end waits, and at most for half of the time that it has. It is longer than meetFor: a node that has just
 	// come back may wait for so long for another one that is down.
 	awaitFor = meetFor + 2*time.Second
-	// askFor is for how long another node is waited for that does not answer.
+	// askFor is for how long an answer is waited for.
 	askFor = time.Second
+	// silentFor is for how long nodes are asked again that do not answer.
+	silentFor = 100 * time.Millisecond
 	// askEvery is the rest between two questions.
 	askEvery = 20 * time.Millisecond
 )
@@ -113,23 +116,36 @@ func AwaitOthers(ctx context.Context, g *Groups) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	for {
-		group, late := others{g}.awaited(ctx)
-		if len(late) == 0 {
-			return
+	if a := until(ctx, (others{g}).look); len(a.late) > 0 {
+		g.env.Log.Warn(base.LogAlways, "this node ends although a group has no majority without it: replicas at other nodes have not caught up since their start; stop a node when all others are ready (/readyz)",
+			"group", a.group, "at", a.late, "after", limit)
+	}
+}
+
+// An awaiting says for what a node that is about to end had better wait.
+type awaiting struct {
+	group consensus.GroupID
+	late  []string // the nodes at which its replicas have not caught up, and with which it has a majority; nil: that of no group is waited for
+	short bool     // if late is nil: so few nodes answer that some group has no majority with them, which others that have just come back could change
+}
+
+// until looks until nothing is to be waited for, or ctx ends, and returns what was seen last.
+func until(ctx context.Context, look func(context.Context) awaiting) awaiting {
+	for began := time.Now(); ; {
+		a := look(ctx)
+		if len(a.late) == 0 && (!a.short || time.Since(began) >= silentFor) {
+			return a
 		}
 		select {
 		case <-time.After(askEvery):
 		case <-ctx.Done():
-			g.env.Log.Warn(base.LogAlways, "this node ends although a group has no majority without it: replicas at other nodes have not caught up since their start; stop a node when all others are ready (/readyz)",
-				"group", group, "at", late, "after", limit)
-			return
+			return a
 		}
 	}
 }
 
-// awaited is a group that needs this node until replicas at other nodes have caught up, and these nodes; nil: there is none.
-func (g others) awaited(ctx context.Context) (group consensus.GroupID, late []string) {
+// look asks the other nodes of this node's groups.
+func (g others) look(ctx context.Context) (a awaiting) {
 	var own []consensus.Status
 	says := make(map[string][]uint32)
 	for _, c := range g.mapped() {
@@ -144,11 +160,13 @@ func (g others) awaited(ctx context.Context) (group consensus.GroupID, late []st
 	}
 	g.ask(ctx, says)
 	for i := range own {
-		if late := awaits(&own[i], says); len(late) > 0 {
-			return own[i].Group, late
+		one := awaits(&own[i], says)
+		if len(one.late) > 0 {
+			return one
 		}
+		a.short = a.short || one.short
 	}
-	return 0, nil
+	return a
 }
 
 // ask asks nodes, the keys of says, which of their replicas have not caught up. Those that do not answer are taken out.
@@ -178,25 +196,26 @@ func (g others) ask(ctx context.Context, says map[string][]uint32) {
 	wg.Wait()
 }
 
-// awaits says at which nodes replicas of a group have not caught up for which this node, of whose replica the status is st, had better wait; nil: it need not, or it would
-// in vain. says has the groups that other nodes lack; who is not in it does not answer.
-func awaits(st *consensus.Status, says map[string][]uint32) (late []string) {
+// awaits is what a group lacks without this node, of whose replica the status is st. says has the groups that other nodes lack; who is not in it does not answer.
+func awaits(st *consensus.Status, says map[string][]uint32) (a awaiting) {
 	if st.Fenced != nil || !st.Config.Voter(st.ID) {
-		return nil
+		return a
 	}
-	caught := 0
+	a.group = st.Group
+	caught, most := 0, st.Config.Majority()
 	for _, v := range st.Config.Voters {
 		lacks, answers := says[v.Node]
 		switch {
 		case v.ID == st.ID || !answers:
 		case slices.Contains(lacks, uint32(st.Group)):
-			late = append(late, v.Node)
+			a.late = append(a.late, v.Node)
 		default:
 			caught++
 		}
 	}
-	if most := st.Config.Majority(); caught >= most || caught+len(late) < most {
-		return nil
+	if few := caught+len(a.late) < most; few || caught >= most {
+		a.late = nil
+		a.short = few && len(st.Config.Voters) > most // else no others are a majority
 	}
-	return late
+	return a
 }

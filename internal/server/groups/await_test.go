@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/consensus"
@@ -24,31 +26,66 @@ func TestAwaits(t *testing.T) {
 		voters int
 		says   map[string][]uint32 // of group 5, whose replica 1 is at node a, which asks
 		change func(*consensus.Status)
-		want   []string
+		late   []string
+		short  bool
 	}{
-		"all have caught up":             {3, map[string][]uint32{"b": nil, "c": nil}, nil, nil},
-		"one has not":                    {3, map[string][]uint32{"b": lacks, "c": nil}, nil, []string{"b"}},
-		"none has":                       {3, map[string][]uint32{"b": lacks, "c": lacks}, nil, []string{"b", "c"}},
-		"it lacks another group":         {3, map[string][]uint32{"b": {3, 6}, "c": nil}, nil, nil},
-		"one is down":                    {3, map[string][]uint32{"c": nil}, nil, nil},
-		"one is down, one has not":       {3, map[string][]uint32{"c": lacks}, nil, nil},
-		"nobody answers":                 {3, nil, nil, nil},
-		"three of five have":             {5, map[string][]uint32{"b": nil, "c": nil, "d": nil, "e": lacks}, nil, nil},
-		"two of five have":               {5, map[string][]uint32{"b": nil, "c": nil, "d": lacks}, nil, []string{"d"}},
-		"two of five have, two are down": {5, map[string][]uint32{"b": nil, "c": nil}, nil, nil},
-		"four voters, two have":          {4, map[string][]uint32{"b": nil, "c": nil, "d": lacks}, nil, []string{"d"}},
-		"two voters":                     {2, map[string][]uint32{"b": lacks}, nil, nil},
-		"it is alone":                    {1, nil, nil, nil},
-		"no voter itself":                {3, map[string][]uint32{"b": lacks, "c": nil}, func(st *consensus.Status) { st.ID = 7 }, nil},
-		"stopped itself":                 {3, map[string][]uint32{"b": lacks, "c": nil}, func(st *consensus.Status) { st.Fenced = errors.New("x") }, nil},
+		"all have caught up":             {voters: 3, says: map[string][]uint32{"b": nil, "c": nil}},
+		"one has not":                    {voters: 3, says: map[string][]uint32{"b": lacks, "c": nil}, late: []string{"b"}},
+		"none has":                       {voters: 3, says: map[string][]uint32{"b": lacks, "c": lacks}, late: []string{"b", "c"}},
+		"it lacks another group":         {voters: 3, says: map[string][]uint32{"b": {3, 6}, "c": nil}},
+		"one is down":                    {voters: 3, says: map[string][]uint32{"c": nil}, short: true},
+		"one is down, one has not":       {voters: 3, says: map[string][]uint32{"c": lacks}, short: true},
+		"nobody answers":                 {voters: 3, short: true},
+		"three of five have":             {voters: 5, says: map[string][]uint32{"b": nil, "c": nil, "d": nil, "e": lacks}},
+		"two of five have":               {voters: 5, says: map[string][]uint32{"b": nil, "c": nil, "d": lacks}, late: []string{"d"}},
+		"two of five have, two are down": {voters: 5, says: map[string][]uint32{"b": nil, "c": nil}, short: true},
+		"four voters, two have":          {voters: 4, says: map[string][]uint32{"b": nil, "c": nil, "d": lacks}, late: []string{"d"}},
+		"two voters":                     {voters: 2, says: map[string][]uint32{"b": lacks}},
+		"two voters, one is down":        {voters: 2},
+		"it is alone":                    {voters: 1},
+		"no voter itself":                {voters: 3, says: map[string][]uint32{"b": lacks, "c": nil}, change: func(st *consensus.Status) { st.ID = 7 }},
+		"stopped itself":                 {voters: 3, says: map[string][]uint32{"b": lacks, "c": nil}, change: func(st *consensus.Status) { st.Fenced = errors.New("x") }},
 	} {
 		st := consensus.Status{Group: 5, ID: 1, Config: voters(c.voters)}
 		if c.change != nil {
 			c.change(&st)
 		}
-		if got := awaits(&st, c.says); !slices.Equal(got, c.want) {
-			t.Errorf("%s: waits for %v, want %v", name, got, c.want)
+		if got := awaits(&st, c.says); !slices.Equal(got.late, c.late) || got.short != c.short {
+			t.Errorf("%s: %+v, want late %v, short %v", name, got, c.late, c.short)
 		}
+	}
+}
+
+// TestAsksAgain: those that are late are waited for as long as there is time, those that do not answer for a moment, and nobody else at all.
+func TestAsksAgain(t *testing.T) {
+	late, short, settled := awaiting{group: 5, late: []string{"b"}}, awaiting{short: true}, awaiting{}
+	for name, c := range map[string]struct {
+		seen  []awaiting // at one look after the other; the last one stays
+		looks int
+		took  time.Duration
+		want  bool // somebody is late still
+	}{
+		"nobody is late":                 {seen: []awaiting{settled}, looks: 1},
+		"somebody is late for a while":   {seen: []awaiting{late, late, late, settled}, looks: 4, took: 3 * askEvery},
+		"somebody is late for ever":      {seen: []awaiting{late}, looks: 50, took: 50 * askEvery, want: true},
+		"who did not answer is there":    {seen: []awaiting{short, settled}, looks: 2, took: askEvery},
+		"who did not answer is late":     {seen: []awaiting{short, late, late, settled}, looks: 4, took: 3 * askEvery},
+		"some never answer":              {seen: []awaiting{short}, looks: 1 + int(silentFor/askEvery), took: silentFor},
+		"the late one goes, and is gone": {seen: []awaiting{late, late, late, late, late, late, late, short}, looks: 8, took: 7 * askEvery},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*askEvery-askEvery/2)
+			defer cancel()
+			began, looks := time.Now(), 0
+			got := until(ctx, func(context.Context) awaiting {
+				looks++
+				return c.seen[min(looks, len(c.seen))-1]
+			})
+			took := time.Since(began).Round(askEvery)
+			if looks != c.looks || took != c.took || len(got.late) > 0 != c.want {
+				t.Errorf("%s: %d looks, %v, %+v; want %d, %v, late %v", name, looks, took, got, c.looks, c.took, c.want)
+			}
+		})
 	}
 }
 
@@ -192,8 +229,8 @@ func TestAsksOthers(t *testing.T) {
 			t.Errorf("node %s: answers %v, lacks %v", node, answered, got)
 		}
 	}
-	if group, late := (others{g}).awaited(t.Context()); late != nil {
-		t.Errorf("a node without replicas waits for %v, because of group %d", late, group)
+	if a := (others{g}).look(t.Context()); a.late != nil || a.short {
+		t.Errorf("a node without replicas waits: %+v", a)
 	}
 	AwaitOthers(t.Context(), g) // and returns
 	AwaitOthers(t.Context(), nil)
