@@ -90,6 +90,9 @@ func newMakers(srv *Server) *handle.Makers {
 		wire.AdminCheck: func(ctx context.Context, _ handle.Asker, argument []byte) ([]byte, error) {
 			return srv.groups.Check(ctx, argument)
 		},
+		wire.AdminCopy: func(ctx context.Context, _ handle.Asker, argument []byte) ([]byte, error) {
+			return srv.groups.Copy(ctx, argument)
+		},
 		wire.AdminCluster: func(ctx context.Context, _ handle.Asker, argument []byte) ([]byte, error) {
 			return srv.change.Operate(ctx, argument)
 		},

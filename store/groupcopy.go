@@ -1,0 +1,277 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
+	"github.com/rdmakv/rdmakv/store/internal/disk"
+	"github.com/rdmakv/rdmakv/store/layout"
+)
+
+// How a group is copied for a backup. The replica that leads takes a snapshot of its base at one entry, and the snapshot is read page by page:
+//
+//	Confirm  this store leads, so what was acknowledged before the call is applied here
+//	Reach    checkpoints bring the base to what is applied
+//	Alone    no checkpoint runs: the snapshot has all up to one entry, which its state names, and nothing behind it
+//
+// Without Confirm a leader that was deposed would copy a state that lacks acknowledged writes. A copy keeps files of the disk from being
+// removed, so there are few at a time, and one that nobody reads is closed.
+
+const (
+	// MaxGroupCopies is how many copies of groups a store has open at a time.
+	MaxGroupCopies = 4
+	// copyIdle is after what time a copy is closed that nobody reads. It is longer than a client takes to find its way back to the node.
+	copyIdle = time.Minute
+)
+
+var (
+	// ErrNoCopy: there is no such copy: it was closed, or nobody has read it for a minute. Open another one, and begin anew.
+	ErrNoCopy = errors.New("store: no such copy of a group: open another one")
+	// ErrCopies: MaxGroupCopies are open. It is an ErrOverloaded.
+	ErrCopies = fmt.Errorf("%w: %d copies of groups are open", ErrOverloaded, MaxGroupCopies)
+)
+
+// A GroupCopy says what a copy of a group is.
+type GroupCopy struct {
+	ID          uint64 // not 0
+	Index, Term uint64 // of the last entry that it has
+	Shards      []uint16
+}
+
+// A CopyRecord is a key of a copy. Keys are those of the disk: a value in parts is a head and its parts (package layout).
+type CopyRecord struct {
+	Key    []byte
+	Value  []byte
+	Expiry uint64 // microseconds since 1970; 0: never. It may be past.
+}
+
+// copies are the copies that a store has open.
+type copies struct {
+	mu     sync.Mutex
+	open   map[uint64]*openCopy // nil: one that is being opened
+	closed bool
+}
+
+// An openCopy is one of them.
+type openCopy struct {
+	shards []uint16
+	timer  *time.Timer // closes it
+
+	mu   sync.Mutex // held while it is read
+	snap disk.Snapshot
+	over bool // snap is closed
+}
+
+// CopyGroup opens a copy of a group, which this store must lead. All that was acknowledged before the call is in it. Whoever has it reads it by
+// ReadCopy and ends it by CloseCopy. It waits for a checkpoint; ctx bounds that, and a call after that goes on with the same checkpoint. Safe for
+// concurrent use.
+//
+// Errors: a *NotLeaderError; consensus.ErrNoGroup: the store has no replica of the group; ErrCopies; ErrOverloaded; ErrClosed; ErrFatal; *CorruptError; ctx's.
+func CopyGroup(ctx context.Context, s *Store, group consensus.GroupID) (GroupCopy, error) {
+	g := s.groups
+	m, err := g.memberOf(s, group)
+	if err != nil {
+		return GroupCopy{}, err
+	}
+	id, err := g.copies.reserve()
+	if err != nil {
+		return GroupCopy{}, s.fence.Or(err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(m.ctx, cancel)()
+	c := GroupCopy{ID: id, Shards: slices.Clone(m.found.Shards)}
+	snap, err := c.take(ctx, s, m)
+	if err == nil {
+		err = g.copies.begin(id, &openCopy{shards: c.Shards, snap: snap})
+	}
+	if err != nil {
+		g.copies.drop(id)
+		if g.ctx.Err() != nil {
+			err = s.fence.Or(ErrClosed)
+		}
+		return GroupCopy{}, err
+	}
+	return c, nil
+}
+
+// take takes the snapshot, and says of what.
+func (c *GroupCopy) take(ctx context.Context, s *Store, m *member) (snap disk.Snapshot, err error) {
+	if err := Confirm(ctx, s, c.Shards[0]); err != nil {
+		return snap, err
+	}
+	has := m.State().Applied
+	if err := s.ckpt.Reach(ctx, m.group, has); err != nil {
+		return snap, err
+	}
+	err = s.ckpt.Alone(ctx, func() error {
+		snap = s.disk.Snapshot()
+		return nil
+	})
+	if err != nil {
+		return snap, err
+	}
+	state, err := checkpoint.StateOf(snap, m.group)
+	if err == nil && state.Applied < has {
+		err = fmt.Errorf("%w: the disk is at entry %d of group %d, and %d was to be reached", ErrOverloaded, state.Applied, m.group, has)
+	}
+	if err != nil {
+		return snap, errors.Join(err, snap.Close())
+	}
+	c.Index, c.Term = state.Applied, state.Term
+	return snap, nil
+}
+
+// ReadCopy calls yield for the records of a shard of a copy, in the order of their keys, until it returns false or there are no more. The first is the
+// one behind a key, or with from that key itself; nil: the first of the shard. What yield gets is good until it returns. Every record is compared with
+// its checksum. One call at a time reads a copy, others wait. Calls after this one may begin anywhere, so one that failed may be made again.
+//
+// Errors: ErrNoCopy, ErrShard (it is none of the copy's), *CorruptError, those of the disk, ctx's.
+func ReadCopy(ctx context.Context, s *Store, id uint64, shard uint16, key []byte, from bool, yield func(CopyRecord) bool) error {
+	c := s.groups.copies.get(id)
+	if c == nil {
+		return ErrNoCopy
+	}
+	if !slices.Contains(c.shards, shard) {
+		return ErrShard
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return ErrNoCopy
+	}
+	c.timer.Reset(copyIdle)
+	lower, upper := disk.KindBounds(shard, disk.KindData)
+	if key != nil {
+		lower = disk.AppendKey(nil, shard, disk.KindData, key)
+	}
+	walk, err := c.snap.Records(lower, upper)
+	if err != nil {
+		return err
+	}
+	err = readRecords(ctx, &walk, key, from, yield)
+	return errors.Join(err, walk.Close())
+}
+
+// readRecords is ReadCopy of a walk.
+func readRecords(ctx context.Context, walk *disk.Records, key []byte, from bool, yield func(CopyRecord) bool) error {
+	for there := walk.First(); there; there = walk.Next() {
+		_, _, at, _ := disk.ParseKey(walk.Key())
+		if key != nil && !from && bytes.Equal(at, key) {
+			continue
+		}
+		rec, damage, err := walk.Whole()
+		if err == nil && damage != nil {
+			err = damage
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return err
+		}
+		if isUpload(at) { // it is for the store that takes the parts, and says nothing of the value
+			continue
+		}
+		if !yield(CopyRecord{Key: at, Value: rec.Value, Expiry: rec.Expiry}) {
+			return nil
+		}
+	}
+	return walk.Error()
+}
+
+// isUpload says whether a key is that of the record of an upload.
+func isUpload(key []byte) bool {
+	_, number, ok := layout.ParsePartKey(key)
+	return ok && number == layout.UploadPart
+}
+
+// CloseCopy closes a copy. It waits for a call that reads it. ErrNoCopy: it is closed already.
+func CloseCopy(s *Store, id uint64) error {
+	if !s.groups.copies.drop(id) {
+		return ErrNoCopy
+	}
+	return nil
+}
+
+// reserve makes room for a copy. ErrCopies, ErrClosed.
+func (cs *copies) reserve() (id uint64, err error) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	switch {
+	case cs.closed:
+		return 0, ErrClosed
+	case len(cs.open) == MaxGroupCopies:
+		return 0, ErrCopies
+	case cs.open == nil:
+		cs.open = make(map[uint64]*openCopy)
+	}
+	for id == 0 || cs.open[id] != nil {
+		id = rand.Uint64()
+	}
+	cs.open[id] = nil
+	return id, nil
+}
+
+// begin puts a copy into its room, and closes it if there is none any more. ErrClosed.
+func (cs *copies) begin(id uint64, c *openCopy) error {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.closed {
+		return errors.Join(ErrClosed, c.snap.Close())
+	}
+	c.timer = time.AfterFunc(copyIdle, func() { cs.drop(id) })
+	cs.open[id] = c
+	return nil
+}
+
+// get is an open copy; nil: there is none.
+func (cs *copies) get(id uint64) *openCopy {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	return cs.open[id]
+}
+
+// drop closes a copy, and gives its room back. false: there was no copy.
+func (cs *copies) drop(id uint64) bool {
+	cs.mu.Lock()
+	c := cs.open[id]
+	delete(cs.open, id)
+	cs.mu.Unlock()
+	if c != nil {
+		c.close()
+	}
+	return c != nil
+}
+
+// close lets the snapshot go.
+func (c *openCopy) close() {
+	c.timer.Stop()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.over {
+		c.over = true
+		_ = c.snap.Close() // nothing was written
+	}
+}
+
+// end closes all, before the disk is closed: a snapshot that is open then makes that fail. No other one is opened.
+func (cs *copies) end() {
+	cs.mu.Lock()
+	all := cs.open
+	cs.open, cs.closed = nil, true
+	cs.mu.Unlock()
+	for _, c := range all {
+		if c != nil {
+			c.close()
+		}
+	}
+}
