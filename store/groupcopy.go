@@ -28,12 +28,12 @@ import (
 const (
 	// MaxGroupCopies is how many copies of groups a store has open at a time.
 	MaxGroupCopies = 4
-	// copyIdle is after what time a copy is closed that nobody reads. It is longer than a client takes to find its way back to the node.
-	copyIdle = time.Minute
+	// copyIdle is after what time a copy is closed that nobody reads. It is longer than a client takes to write a piece to its target.
+	copyIdle = 5 * time.Minute
 )
 
 var (
-	// ErrNoCopy: there is no such copy: it was closed, or nobody has read it for a minute. Open another one, and begin anew.
+	// ErrNoCopy: there is no such copy: it was closed, or nobody has read it for five minutes. Open another one, and begin anew.
 	ErrNoCopy = errors.New("store: no such copy of a group: open another one")
 	// ErrCopies: MaxGroupCopies are open. It is an ErrOverloaded.
 	ErrCopies = fmt.Errorf("%w: %d copies of groups are open", ErrOverloaded, MaxGroupCopies)

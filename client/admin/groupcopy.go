@@ -153,7 +153,7 @@ func follows(r *CopyRecord, key []byte, offset uint32) bool {
 	return r.Offset == 0 && string(r.Key) > string(key)
 }
 
-// Close has the node let the copy go. If it does not hear that, it does so by itself when nobody has read the copy for a minute.
+// Close has the node let the copy go. If it does not hear that, it does so by itself when nobody has read the copy for five minutes.
 func (c *GroupCopy) Close(ctx context.Context) error {
 	q := wire.CopyQuestion{Do: wire.CopyClose, ID: c.id}
 	_, err := document(ctx, c.p, wire.AdminCopy, []byte(q.String()))

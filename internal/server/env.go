@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/rdmakv/rdmakv/internal/server/groups"
 	"github.com/rdmakv/rdmakv/internal/server/handle"
 	"github.com/rdmakv/rdmakv/internal/server/space"
 	"github.com/rdmakv/rdmakv/internal/server/telemetry"
@@ -91,7 +92,7 @@ func newMakers(srv *Server) *handle.Makers {
 			return srv.groups.Check(ctx, argument)
 		},
 		wire.AdminCopy: func(ctx context.Context, _ handle.Asker, argument []byte) ([]byte, error) {
-			return srv.groups.Copy(ctx, argument)
+			return groups.Copy(ctx, srv.groups, argument)
 		},
 		wire.AdminCluster: func(ctx context.Context, _ handle.Asker, argument []byte) ([]byte, error) {
 			return srv.change.Operate(ctx, argument)

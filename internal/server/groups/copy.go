@@ -19,7 +19,7 @@ const copyOpen = 3 * time.Second
 // Copy answers whoever makes a backup (wire.AdminCopy).
 //
 // Errors: *base.Refusal, those of the store, ctx's.
-func (g *Groups) Copy(ctx context.Context, argument []byte) ([]byte, error) {
+func Copy(ctx context.Context, g *Groups, argument []byte) ([]byte, error) {
 	q, err := wire.ParseCopyQuestion(argument)
 	if err != nil {
 		return nil, &base.Refusal{Status: wire.StatusBadRequest, Text: err.Error()}
@@ -29,9 +29,9 @@ func (g *Groups) Copy(ctx context.Context, argument []byte) ([]byte, error) {
 	}
 	switch q.Do {
 	case wire.CopyOpen:
-		return g.openCopy(ctx, consensus.GroupID(q.Group))
+		return openCopy(ctx, g, consensus.GroupID(q.Group))
 	case wire.CopyRead:
-		return g.readCopy(ctx, &q)
+		return readCopy(ctx, g.env.Store(), &q)
 	}
 	if err := store.CloseCopy(g.env.Store(), q.ID); err != nil {
 		return nil, noCopy(err)
@@ -40,7 +40,7 @@ func (g *Groups) Copy(ctx context.Context, argument []byte) ([]byte, error) {
 }
 
 // openCopy opens a copy of a group that this node leads.
-func (g *Groups) openCopy(ctx context.Context, id consensus.GroupID) ([]byte, error) {
+func openCopy(ctx context.Context, g *Groups, id consensus.GroupID) ([]byte, error) {
 	within, cancel := context.WithTimeout(ctx, copyOpen)
 	defer cancel()
 	c, err := store.CopyGroup(within, g.env.Store(), id)
@@ -62,9 +62,9 @@ func (g *Groups) openCopy(ctx context.Context, id consensus.GroupID) ([]byte, er
 }
 
 // readCopy makes a page of a copy. A page has all records whole, or one piece of one record.
-func (g *Groups) readCopy(ctx context.Context, q *wire.CopyQuestion) ([]byte, error) {
+func readCopy(ctx context.Context, s *store.Store, q *wire.CopyQuestion) ([]byte, error) {
 	page, count, bytes, more := wire.BeginCopyPage(nil), 0, 0, false
-	err := store.ReadCopy(ctx, g.env.Store(), q.ID, q.Shard, q.Key, q.Offset > 0, func(rec store.CopyRecord) bool {
+	err := store.ReadCopy(ctx, s, q.ID, q.Shard, q.Key, q.Offset > 0, func(rec store.CopyRecord) bool {
 		r := wire.CopyRecord{Key: rec.Key, Expiry: rec.Expiry, Size: uint32(len(rec.Value)), Data: rec.Value}
 		switch {
 		case q.Offset > 0:
