@@ -121,7 +121,7 @@ func (a *Admin) openCopy(ctx context.Context, node string, group uint32) (c *Gro
 }
 
 // Page returns the next records of a shard: those behind a key, or with an offset that is not 0 a piece of the value of that key from there on; nil: the first
-// of the shard. A page has some MiB at most, and is the caller's. more: there may be further records, or the value has further bytes. It may be asked for again.
+// of the shard. A page has 2 MiB and some at most, and is the caller's. more: there may be further records, or the value has further bytes. It may be asked for again.
 //
 // Errors: ErrCopyLost; client.ErrProtocol for a page that cannot be the next; ctx's.
 func (c *GroupCopy) Page(ctx context.Context, shard uint16, key []byte, offset uint32) (records []CopyRecord, more bool, err error) {

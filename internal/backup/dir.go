@@ -20,21 +20,20 @@ func timeOf(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
 // A Dir is a target that is a directory.
 type Dir struct{ path string }
 
-// OpenDir opens a directory. With make it is made if it is not there; what is above it must be there.
+// OpenDir opens a directory. With new it need not be there, only what is above it: the first Put makes it.
 //
-// Errors: ErrTarget: it is not there, or no directory; *fs.PathError.
-func OpenDir(path string, make bool) (*Dir, error) {
+// Errors: ErrTarget: it is not there, or no directory.
+func OpenDir(path string, new bool) (*Dir, error) {
+	path = filepath.Clean(path)
 	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) && new {
+		info, err = os.Stat(filepath.Dir(path))
+	}
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && make:
-		if err := os.Mkdir(path, 0o700); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrTarget, err)
-		}
-		return &Dir{path}, nil
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrTarget, err)
 	case !info.IsDir():
-		return nil, fmt.Errorf("%w: %s is a file, and a directory is needed", ErrTarget, path)
+		return nil, fmt.Errorf("%w: %s is a file, or is to be in one, and a directory is needed", ErrTarget, path)
 	}
 	return &Dir{path}, nil
 }
@@ -76,10 +75,14 @@ func (d *Dir) Put(ctx context.Context, name string, data []byte) error {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
-		for up := filepath.Dir(dir); len(up) >= len(d.path); up = filepath.Dir(up) {
+		for up := dir; up != d.path; {
+			up = filepath.Dir(up)
 			if err := syncDir(up); err != nil {
 				return err
 			}
+		}
+		if err := syncDir(filepath.Dir(d.path)); err != nil {
+			return err
 		}
 	}
 	if err := renameio.WriteFile(path, data, 0o600, renameio.WithTempDir(dir), renameio.WithStaticPermissions(0o600)); err != nil {

@@ -19,7 +19,7 @@ const (
 	// CopyPage is where a page of small records ends, in bytes of keys and values; one record more at most is in it.
 	CopyPage = 1 << 20
 	// CopyPiece is how many bytes of one value a page has at most: a value that is longer comes in several pages.
-	CopyPiece = 8 << 20
+	CopyPiece = 1 << 20
 	// MaxCopyPage bounds a page in bytes.
 	MaxCopyPage = copyHead + CopyPage + copyRecord + layout.MaxKeyLen + CopyPiece + copySum
 )

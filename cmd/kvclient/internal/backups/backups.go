@@ -40,13 +40,13 @@ func (p *place) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&p.region, "s3-region", "", "region of the bucket (default: the server is asked)")
 }
 
-// open opens the target. With make a directory is made, but not what is above it.
-func (p *place) open(ctx context.Context, make bool) (backup.Target, error) {
+// open opens the target. With new a directory need not be there, but what is above it.
+func (p *place) open(ctx context.Context, new bool) (backup.Target, error) {
 	if !backup.IsS3(p.name) {
 		if p.endpoint != "" || p.region != "" {
 			return nil, cli.Usagef("--s3-endpoint and --s3-region are for a bucket, s3://BUCKET/PREFIX, and the place is a directory")
 		}
-		return backup.OpenDir(p.name, make)
+		return backup.OpenDir(p.name, new)
 	}
 	o := backup.S3Options{Endpoint: p.endpoint, Region: p.region}
 	if o.Endpoint == "" {
@@ -80,7 +80,7 @@ the next one goes on with what it has written. Nothing is ever deleted.` + whenc
 				return cli.Usagef("--rate is %g, and it is MiB a second, at least 1; 0: as fast as it goes", r.rate)
 			}
 			var err error
-			if r.to, err = p.open(cmd.Context(), !r.dry); err != nil {
+			if r.to, err = p.open(cmd.Context(), true); err != nil {
 				return err
 			}
 			return a.WithClient(cmd.Context(), func(c *client.Client) error { return r.run(cmd.Context(), c) })
@@ -115,7 +115,7 @@ all again.` + whence,
 			if r.from, err = p.open(cmd.Context(), false); err != nil {
 				return err
 			}
-			return a.WithClient(cmd.Context(), func(c *client.Client) error { return r.run(cmd.Context(), c) })
+			return r.dialed(cmd.Context())
 		},
 	}
 	p.flags(cmd)

@@ -54,6 +54,29 @@ type restoreReport struct {
 // errNotEmpty: the cluster has keys.
 var errNotEmpty = errors.New("the cluster has keys, and a backup is restored into an empty one: make a new cluster, or say --continue if the keys are of a restore of this backup that was cut short")
 
+// Values above partsAbove are written in parts of partBytes, which a group takes: one write to it has 2 MiB at most. It is 1,024 parts at most, which make the largest value that
+// there can be.
+const (
+	partsAbove = 1900 << 10
+	partBytes  = 1 << 20
+)
+
+// dialed runs with a client that cuts large values so.
+func (r *restoring) dialed(ctx context.Context) error {
+	cfg, err := r.a.ClientConfig()
+	if err != nil {
+		return err
+	}
+	cfg.PartsAbove, cfg.PartBytes = partsAbove, partBytes
+	within, cancel := context.WithTimeout(ctx, r.a.Config.Timeout)
+	defer cancel()
+	c, err := client.Dial(within, cfg)
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.run(ctx, c), c.Close())
+}
+
 // run restores a backup, and compares it with what the cluster has then.
 func (r *restoring) run(ctx context.Context, c *client.Client) (err error) {
 	r.c = c
