@@ -93,6 +93,9 @@ func TestGroupCopy(t *testing.T) {
 			}
 			if round == 0 {
 				c.put(0, "k0", "v") // and the writer goes on
+				if err := s.ckpt.Now(t.Context()); err != nil {
+					t.Error(err)
+				}
 				before = [2]int64{n0, n2}
 			} else if n0 != before[0] || n2 != before[1] {
 				t.Errorf("numbers %d and %d, and %v when it was read first", n0, n2, before)

@@ -220,6 +220,15 @@ func TestManifest(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	for name, text := range map[string][]byte{
+		"a field that nobody knows": bytes.Replace(b, []byte(`"map_version":1,`), []byte(`"map_version":1,"x":1,`), 1),
+		"a space":                   bytes.Replace(b, []byte(`"map_version":1,`), []byte(`"map_version": 1,`), 1),
+		"a piece twice":             bytes.Replace(b, []byte("\n{\"shard\":2"), []byte("\n{\"shard\":0}\n{\"shard\":2"), 1),
+	} {
+		if _, err := Parse(resealed(text)); !errors.Is(err, ErrManifest) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 	later := manifestOf()
 	later.Format, later.Version = manifestFormat, Version+1
 	if _, err := Parse(seal(later)); !errors.Is(err, ErrVersion) {

@@ -216,11 +216,11 @@ func optionsOf(rec *backup.Record, now time.Time) (o client.PutOptions, alive bo
 	if rec.Expiry == 0 {
 		return o, true
 	}
-	left := int64(rec.Expiry) - now.UnixMicro()
-	if left <= 0 {
+	if isOver(rec, now) {
 		return o, false
 	}
-	o.TTL = time.Duration(min(left, int64(maxTTL/time.Microsecond))) * time.Microsecond
+	left := min(rec.Expiry-uint64(now.UnixMicro()), uint64(maxTTL/time.Microsecond))
+	o.TTL = time.Duration(left) * time.Microsecond
 	return o, true
 }
 
