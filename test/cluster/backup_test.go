@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path"
@@ -18,7 +19,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/internal/backup"
 	"github.com/rdmakv/rdmakv/rdma"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/test/node"
@@ -57,6 +62,7 @@ func TestBackup(t *testing.T) {
 	}
 	step("three nodes", func(t *testing.T) { backUp(t, &b, dir) })
 	step("wrong input", func(t *testing.T) { wrongBackups(t, dir) })
+	step("in a bucket", func(t *testing.T) { inBucket(t, dir) })
 	step("into five", func(t *testing.T) { restoreInto(t, &b, dir, 5) })
 	step("into one", func(t *testing.T) { restoreInto(t, &b, dir, 1) })
 }
@@ -296,10 +302,11 @@ func wrongBackups(t *testing.T, dir string) {
 	if err != nil || len(list) != 1 {
 		t.Fatal(list, err)
 	}
-	pieces, err := filepath.Glob(filepath.Join(dir, "pieces", "*", "*"))
-	must(t, err)
 	manifest, err := os.ReadFile(list[0])
 	must(t, err)
+	m, err := backup.Parse(manifest)
+	must(t, err)
+	piece := m.Pieces[len(m.Pieces)/2].Sum().Name() // others may be of backups that are gone
 	file := filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, nil, 0o600))
 	for name, tc := range map[string]struct {
@@ -316,7 +323,7 @@ func wrongBackups(t *testing.T, dir string) {
 			rewrite(t, d, list[0], bytes.Replace(manifest, []byte(`"keys":1`), []byte(`"keys":3`), 1))
 		}, "damaged manifest"},
 		"no pieces":       {func(d string) { must(t, os.RemoveAll(filepath.Join(d, "pieces"))) }, "is damaged"},
-		"a damaged piece": {func(d string) { flip(t, filepath.Join(d, strings.TrimPrefix(pieces[len(pieces)/2], dir))) }, "is damaged"},
+		"a damaged piece": {func(d string) { flip(t, filepath.Join(d, piece)) }, "is damaged"},
 	} {
 		copied := filepath.Join(t.TempDir(), "copy")
 		must(t, os.CopyFS(copied, os.DirFS(dir)))
@@ -344,6 +351,38 @@ func wrongBackups(t *testing.T, dir string) {
 		if out, code := run(tc.args...); code != tc.code || !strings.Contains(out, tc.say) {
 			t.Errorf("%q: exit code %d: %s", tc.args, code, out)
 		}
+	}
+}
+
+// inBucket puts a backup into a bucket of an S3 server of this process, and has kvclient verify it there.
+func inBucket(t *testing.T, dir string) {
+	backend := s3mem.New()
+	must(t, backend.CreateBucket("bucket"))
+	srv := httptest.NewServer(gofakes3.New(backend).Server())
+	defer srv.Close()
+	t.Setenv("AWS_ACCESS_KEY_ID", "an-id")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "a-secret-word")
+	from, err := backup.OpenDir(dir, false)
+	must(t, err)
+	to, err := backup.OpenS3(t.Context(), "s3://bucket/nightly", backup.S3Options{Endpoint: srv.URL})
+	must(t, err)
+	names, err := from.List(t.Context(), "", 10_000)
+	must(t, err)
+	for _, name := range names {
+		data, err := from.Get(t.Context(), name, backup.MaxPiece)
+		must(t, err)
+		must(t, to.Put(t.Context(), name, data))
+	}
+	kvclient := filepath.Join(programs.get(t), "kvclient")
+	if out, code := said(t, kvclient, "cluster", "verify", "s3://bucket/nightly", "--s3-endpoint", srv.URL); code != 0 || !strings.Contains(out, "as their names say") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	t.Setenv("AWS_ENDPOINT_URL_S3", srv.URL)
+	if out, code := said(t, kvclient, "cluster", "backups", "list", "s3://bucket/nightly"); code != 0 || !strings.Contains(out, " keys") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	if out, code := said(t, kvclient, "cluster", "verify", "s3://none/nightly"); code != 1 || !strings.Contains(out, "no bucket") || strings.Contains(out, "secret-word") {
+		t.Errorf("exit code %d: %s", code, out)
 	}
 }
 
