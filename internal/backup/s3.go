@@ -97,9 +97,10 @@ func (s *S3) Size(ctx context.Context, name string) (int64, error) {
 	return info.Size, s.fault(name, err)
 }
 
-// Put implements Target.
+// Put implements Target. An object is put in one request, whatever its size: it is never above 5 GiB, which is the most, and appears whole. In several, which minio-go
+// makes of objects above 16 MiB, a server that does not know signed chunks in parts has stored the signatures among the bytes.
 func (s *S3) Put(ctx context.Context, name string, data []byte) error {
-	_, err := s.c.PutObject(ctx, s.bucket, s.prefix+name, bytes.NewReader(data), int64(len(data)), minio.PutObjectOptions{ContentType: "application/octet-stream"})
+	_, err := s.c.PutObject(ctx, s.bucket, s.prefix+name, bytes.NewReader(data), int64(len(data)), minio.PutObjectOptions{ContentType: "application/octet-stream", DisableMultipart: true})
 	return s.fault(name, err)
 }
 

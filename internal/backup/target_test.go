@@ -68,6 +68,17 @@ func TestTargets(t *testing.T) {
 				}
 			}
 		}
+		for _, size := range []int{mostBytes - 1, mostBytes + 1, mostBytes + 5<<20} { // clients of buckets cut objects above 16 MiB into parts
+			long := bytes.Repeat([]byte("long"), size/4+1)[:size]
+			if err := target.Put(ctx, "long", long); err != nil {
+				t.Fatal(err)
+			}
+			n, err := target.Size(ctx, "long")
+			b, e := target.Get(ctx, "long", MaxPiece)
+			if n != int64(size) || !bytes.Equal(b, long) || err != nil || e != nil {
+				t.Errorf("%d bytes were put: %d are there, and %d were read: %v, %v", size, n, len(b), err, e)
+			}
+		}
 		if n, err := target.Size(ctx, "pieces/ab/y"); err != nil || n != int64(len(data)) {
 			t.Error(n, err)
 		}
@@ -77,7 +88,7 @@ func TestTargets(t *testing.T) {
 		if _, err := target.Get(ctx, "pieces/cd/z", int64(len(data))-1); !errors.Is(err, ErrTooLarge) {
 			t.Error(err)
 		}
-		for prefix, want := range map[string][]string{"pieces/ab/": {"pieces/ab/x", "pieces/ab/y"}, "": {"mark", "pieces/ab/x", "pieces/ab/y", "pieces/cd/z"}, "none/": nil} {
+		for prefix, want := range map[string][]string{"pieces/ab/": {"pieces/ab/x", "pieces/ab/y"}, "": {"long", "mark", "pieces/ab/x", "pieces/ab/y", "pieces/cd/z"}, "none/": nil} {
 			if names, err := target.List(ctx, prefix, 10); err != nil || !slices.Equal(names, want) {
 				t.Errorf("%q: %v, %v", prefix, names, err)
 			}

@@ -127,7 +127,7 @@ all again.` + whence,
 
 func listCmd(a *app.App) *cobra.Command {
 	var p place
-	cmd := &cobra.Command{Use: "backups", Short: "look at backups of clusters", RunE: cli.NoCommand}
+	cmd := &cobra.Command{Use: "backups", Short: "look at the backups of a place"}
 	list := &cobra.Command{
 		Use:   "list DIR|s3://BUCKET/PREFIX",
 		Short: "list the complete backups of a place",

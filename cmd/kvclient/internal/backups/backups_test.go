@@ -3,6 +3,7 @@ package backups
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/rdmakv/rdmakv/cmd/kvclient/internal/app"
 	"github.com/rdmakv/rdmakv/internal/backup"
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -175,5 +177,39 @@ func TestWhole(t *testing.T) {
 	}
 	if _, err := newWhole(t.Context(), from, m, 0, head[:50]); !errors.Is(err, backup.ErrPiece) {
 		t.Errorf("half a head: %v", err)
+	}
+}
+
+// TestVerify: list and verify tell of what a place has, as JSON, too; a backup that is damaged fails, and how many of its pieces are is told.
+func TestVerify(t *testing.T) {
+	var records []backup.Record
+	for i := range 9 {
+		records = append(records, backup.Record{Key: []byte{'k', byte('0' + i)}, Value: bytes.Repeat([]byte{byte(i)}, 3<<20)})
+	}
+	from, m := backupOf(t, records)
+	var out bytes.Buffer
+	a := &app.App{Stdout: &out, Stderr: io.Discard, Output: "json"}
+	var all []listed
+	if err := list(t.Context(), a, from); err != nil || json.Unmarshal(out.Bytes(), &all) != nil || len(all) != 1 || all[0].Keys != 9 || all[0].Pieces != len(m.Pieces) {
+		t.Errorf("%s, %v", &out, err)
+	}
+	check := func() (v verified, err error) {
+		out.Reset()
+		err = verify(t.Context(), a, from, "")
+		if bad := json.Unmarshal(out.Bytes(), &v); bad != nil {
+			t.Errorf("%s: %v", &out, bad)
+		}
+		return v, err
+	}
+	if v, err := check(); err != nil || v.Damaged != 0 || v.Pieces != int64(len(m.Pieces)) || v.Backup != backup.ID(1) {
+		t.Errorf("%+v, %v", v, err)
+	}
+	for n, i := range []int{0, len(m.Pieces) - 1} {
+		if err := from.Put(t.Context(), m.Pieces[i].Sum().Name(), []byte("damaged")); err != nil {
+			t.Fatal(err)
+		}
+		if v, err := check(); !errors.Is(err, errDamaged) || v.Damaged != int64(n+1) || v.Pieces != int64(len(m.Pieces)) || v.Why == "" {
+			t.Errorf("%+v, %v", v, err)
+		}
 	}
 }

@@ -53,6 +53,7 @@ type copyReport struct {
 	Pieces  int     `json:"pieces"`
 	Written int     `json:"written_pieces"` // that the place did not have
 	Wrote   int64   `json:"written_bytes"`
+	Again   int     `json:"begun_anew"` // groups whose leader was lost while they were copied, each time
 	Seconds float64 `json:"seconds"`
 }
 
@@ -133,6 +134,9 @@ func (r *copying) group(ctx context.Context, g *admin.Group) error {
 		if !errors.Is(err, admin.ErrCopyLost) || try == groupTries || ctx.Err() != nil {
 			return fmt.Errorf("group %d: %w", g.ID, err)
 		}
+		r.mu.Lock()
+		r.Again++
+		r.mu.Unlock()
 	}
 }
 
