@@ -175,25 +175,34 @@ func Parse(b []byte) (*Manifest, error) {
 		if len(line) > maxLine || len(m.Groups) > maxGroups || len(m.Pieces) > MaxPieces {
 			return bad("line %d is too long, or there are too many", n)
 		}
-		var err error
+		var of any
 		if bytes.HasPrefix(line, []byte(`{"group":`)) && len(m.Pieces) == 0 {
 			m.Groups = append(m.Groups, Group{})
-			err = json.Unmarshal(line, &m.Groups[len(m.Groups)-1])
+			of = &m.Groups[len(m.Groups)-1]
 		} else {
 			m.Pieces = append(m.Pieces, Entry{})
-			err = json.Unmarshal(line, &m.Pieces[len(m.Pieces)-1])
+			of = &m.Pieces[len(m.Pieces)-1]
 		}
-		if err != nil {
+		if err := json.Unmarshal(line, of); err != nil {
 			return bad("line %d: %v", n, err)
+		}
+		if !isForm(line, of) {
+			return bad("line %d has another form", n)
 		}
 	}
 	if why := m.check(); why != "" {
 		return bad("%s", why)
 	}
-	if e.Totals != m.Totals() || !bytes.Equal(encode(m), b) {
+	if e.Totals != m.Totals() || !isForm(head, &m.Head) || !isForm(b[cut:len(b)-1], &e) {
 		return bad("its end does not fit what is before it, or it has another form")
 	}
 	return m, nil
+}
+
+// isForm says whether a line is what Encode makes of what it says.
+func isForm(line []byte, of any) bool {
+	text, err := json.Marshal(of)
+	return err == nil && bytes.Equal(text, line)
 }
 
 // check says what is impossible in a manifest; "": nothing.

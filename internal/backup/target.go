@@ -14,6 +14,9 @@ import (
 type Target interface {
 	// Size says how many bytes an object has; ErrNoObject: it is not there.
 	Size(ctx context.Context, name string) (int64, error)
+	// Same compares an object with the bytes that it is to have. there: it is there, with whatever bytes. A directory reads them. A bucket goes by the checksum
+	// that the server has of them, and reads them where it has none that fits.
+	Same(ctx context.Context, name string, data []byte) (there, same bool, err error)
 	// Put writes an object whole: nobody sees a part of it, whenever the program ends. What was there under the name is replaced.
 	Put(ctx context.Context, name string, data []byte) error
 	// Get reads an object of at most so many bytes, which are the caller's. ErrNoObject, ErrTooLarge.
@@ -141,13 +144,22 @@ func Load(ctx context.Context, t Target, id string) (*Manifest, string, error) {
 	return m, id, nil
 }
 
-// Seal writes the manifest, which makes a backup of its pieces: they are all there. It returns the backup's id.
+// Seal writes the manifest of a backup with an id, which makes a backup of its pieces: they are all there. The target must be the cluster's still: if two
+// clusters took an empty one at the same moment, one of them is refused here.
 //
-// Errors: ErrManifest, those of the target.
+// Errors: ErrManifest, ErrTarget, those of the target.
 func Seal(ctx context.Context, t Target, m *Manifest, id string) error {
 	text, err := m.Encode()
 	if err != nil {
 		return err
+	}
+	switch mark, err := MarkOf(ctx, t); {
+	case errors.Is(err, ErrNoObject):
+		return fmt.Errorf("%w: %s has lost its %s while the backup was made", ErrTarget, t, MarkName)
+	case err != nil:
+		return err
+	case mark.ClusterID != m.ClusterID:
+		return fmt.Errorf("%w: %s has become the place of the cluster %s: take another place", ErrTarget, t, mark.ClusterID)
 	}
 	if _, err := t.Size(ctx, manifests+id); err == nil {
 		return fmt.Errorf("%w: %s has a backup %s already", ErrTarget, t, id)
@@ -157,18 +169,30 @@ func Seal(ctx context.Context, t Target, m *Manifest, id string) error {
 	return t.Put(ctx, manifests+id, text)
 }
 
-// Keep sees to it that a target has a piece. written: it had not, or had one of another size. With dry nothing is written.
-func Keep(ctx context.Context, t Target, p *Piece, dry bool) (written bool, err error) {
-	size, err := t.Size(ctx, p.Sum.Name())
+// A Kept says what became of a piece that a target is to have.
+type Kept int
+
+const (
+	Reused Kept = iota // it was there, and is not written
+	Added              // it was not there
+	Mended             // it was there with other bytes, so what stood under its name was damaged, and is replaced
+)
+
+// Keep sees to it that a target has a piece. A piece that is there already is compared (Target.Same): else one that was damaged would be part of
+// every backup from then on. With dry nothing is written, and what would have been is told.
+func Keep(ctx context.Context, t Target, p *Piece, dry bool) (Kept, error) {
+	there, same, err := t.Same(ctx, p.Sum.Name(), p.Bytes)
+	kept := Added
 	switch {
-	case err == nil && size == int64(len(p.Bytes)):
-		return false, nil
-	case err != nil && !errors.Is(err, ErrNoObject):
-		return false, err
-	case dry:
-		return true, nil
+	case err != nil || same:
+		return Reused, err
+	case there:
+		kept = Mended
 	}
-	return true, t.Put(ctx, p.Sum.Name(), p.Bytes)
+	if dry {
+		return kept, nil
+	}
+	return kept, t.Put(ctx, p.Sum.Name(), p.Bytes)
 }
 
 // Read reads a piece and yields its records (Records). An error names the piece: ErrPiece, those of the target, yield's.
@@ -180,7 +204,14 @@ func Read(ctx context.Context, t Target, e *Entry, yield func(Record) error) err
 	if err != nil {
 		return err
 	}
-	return Records(b, e.Sum(), e.Keys, yield)
+	first := true
+	return Records(b, e.Sum(), e.Keys, func(r Record) error {
+		if first && string(r.Key[:min(len(r.Key), MaxFirst)]) != string(e.First) {
+			return fmt.Errorf("%w: %s of shard %d: it begins with another key than the manifest says", ErrPiece, e.Piece, e.Shard)
+		}
+		first = false
+		return yield(r)
+	})
 }
 
 // ID is the id of a backup that began then, in milliseconds since 1970.

@@ -53,7 +53,8 @@ type copyReport struct {
 	Pieces  int     `json:"pieces"`
 	Written int     `json:"written_pieces"` // that the place did not have
 	Wrote   int64   `json:"written_bytes"`
-	Again   int     `json:"begun_anew"` // groups whose leader was lost while they were copied, each time
+	Mended  int     `json:"mended_pieces"` // of the written ones, those that the place had, and damaged
+	Again   int     `json:"begun_anew"`    // groups whose leader was lost while they were copied, each time
 	Seconds float64 `json:"seconds"`
 }
 
@@ -115,8 +116,12 @@ func (r *copying) print() error {
 	if r.dry {
 		verb = "dry run, nothing is written:"
 	}
-	return r.a.Print(fmt.Sprintf("%s %d groups, %s keys, %s in %s pieces; %s pieces of %s were not there\n", verb, r.Groups, cli.Thousands(r.Keys), cli.Bytes(r.Bytes),
-		cli.Thousands(int64(r.Pieces)), cli.Thousands(int64(r.Written)), cli.Bytes(r.Wrote)))
+	text := fmt.Sprintf("%s %d groups, %s keys, %s in %s pieces; %s pieces of %s were not there", verb, r.Groups, cli.Thousands(r.Keys), cli.Bytes(r.Bytes),
+		cli.Thousands(int64(r.Pieces)), cli.Thousands(int64(r.Written)), cli.Bytes(r.Wrote))
+	if r.Mended > 0 {
+		text += fmt.Sprintf(", of which %s were there, and damaged: look after the disk of %s", cli.Thousands(int64(r.Mended)), r.Place)
+	}
+	return r.a.Print(text + "\n")
 }
 
 // group copies a group, from the beginning if its leader is lost: what it has copied by then is of another entry than what the next leader copies. The pieces that
@@ -238,14 +243,17 @@ func (s *shardCopy) keep(ctx context.Context, p *backup.Piece) error {
 	if p == nil {
 		return nil
 	}
-	written, err := backup.Keep(ctx, s.r.to, p, s.r.dry)
+	kept, err := backup.Keep(ctx, s.r.to, p, s.r.dry)
 	if err != nil {
 		return fmt.Errorf("write to %s: %w", s.r.to, oneLine(err))
 	}
-	if written {
+	if kept != backup.Reused {
 		s.r.mu.Lock()
 		s.r.Written++
 		s.r.Wrote += int64(len(p.Bytes))
+		if kept == backup.Mended {
+			s.r.Mended++
+		}
 		s.r.mu.Unlock()
 	}
 	s.entries = append(s.entries, backup.Entry{Shard: s.shard, Piece: p.Sum.String(), Bytes: int64(len(p.Bytes)), Keys: p.Keys, First: p.First})
