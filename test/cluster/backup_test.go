@@ -46,6 +46,8 @@ type taken struct {
 	Written int    `json:"written_pieces"`
 	Groups  int    `json:"groups"`
 	Again   int    `json:"begun_anew"`
+	Mended  int    `json:"mended_pieces"`
+	LeftOut []any  `json:"left_out"`
 	Seconds float64
 }
 

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -35,6 +36,8 @@ type Options struct {
 	Checksums bool
 	// OddTags has ETags that say nothing of the bytes, as where the server encrypts objects with keys of its own.
 	OddTags bool
+	// Of is a server whose objects this one has, too; nil: it has its own.
+	Of *Server
 }
 
 // A Server is one that runs until its test ends. It is safe for concurrent use.
@@ -58,7 +61,9 @@ type Server struct {
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
 	s := &Server{t: t, o: o, backend: s3mem.New(), rotten: make(map[string]bool), sums: make(map[string]string), count: make(map[string]int)}
-	if err := s.backend.CreateBucket(Bucket); err != nil {
+	if o.Of != nil {
+		s.backend = o.Of.backend
+	} else if err := s.backend.CreateBucket(Bucket); err != nil {
 		t.Fatal(err)
 	}
 	fake := gofakes3.New(s.backend).Server()
@@ -67,6 +72,7 @@ func Start(t testing.TB, o Options) *Server {
 		_ = s.Server.Listener.Close()
 		s.Server.Listener = o.Listener
 	}
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients that do not know its certificate
 	if o.TLS {
 		s.StartTLS()
 	} else {

@@ -2,6 +2,7 @@
 //
 //	backups.go   the commands, and where backups stand
 //	copy.go      backup: the groups of a cluster become pieces of a target
+//	spaces.go    what a backup leaves out
 //	restore.go   restore: pieces become keys of another cluster
 //	whole.go     values in parts, which stand in several records
 //	compare.go   whether a cluster has what a backup has
@@ -52,7 +53,11 @@ func (p *place) open(ctx context.Context, new bool) (backup.Target, error) {
 	if o.Endpoint == "" {
 		o.Endpoint = os.Getenv(endpointVar)
 	}
-	return backup.OpenS3(ctx, p.name, o)
+	s, err := backup.OpenS3(ctx, p.name, o)
+	if err != nil {
+		return nil, oneLine(err)
+	}
+	return s, nil
 }
 
 // whence is what the help of each command says of places.
@@ -72,7 +77,10 @@ func backupCmd(a *app.App) *cobra.Command {
 copied as it was at one entry of its log, so it is consistent in itself; groups are of
 different moments. Only what the place does not have is written: the next backup to
 the same place writes what has changed. A run that was cut short is no backup, and
-the next one goes on with what it has written. Nothing is ever deleted.` + whence,
+the next one goes on with what it has written. Nothing is ever deleted.
+
+Tenants with a prefix have their keys in it. Spaces of tenants are not in it: backup says
+which there are.` + whence,
 		Args: cobra.ExactArgs(1), SuggestFor: []string{"dump", "snapshot", "save"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.name = args[0]

@@ -56,6 +56,7 @@ type copyReport struct {
 	Mended  int     `json:"mended_pieces"` // of the written ones, those that the place had, and damaged
 	Again   int     `json:"begun_anew"`    // groups whose leader was lost while they were copied, each time
 	Seconds float64 `json:"seconds"`
+	LeftOut []space `json:"left_out,omitempty"` // spaces of tenants
 }
 
 // run makes a backup.
@@ -71,7 +72,14 @@ func (r *copying) run(ctx context.Context, c *client.Client) error {
 		return fmt.Errorf("%w has no replicas: kvserver backup is for its nodes, one by one", errCluster)
 	}
 	if err := backup.Claim(ctx, r.to, info.ID, r.dry); err != nil {
-		return err
+		return oneLine(err)
+	}
+	var silent []string
+	if r.LeftOut, silent = spacesOf(ctx, r.of, info.Nodes); ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if text := leftOut(r.LeftOut, silent); text != "" {
+		fmt.Fprintln(r.a.Stderr, text)
 	}
 	estimate := int64(0) // what the last backup had; without one nobody knows
 	if last, _, err := backup.Load(ctx, r.to, ""); err == nil {

@@ -103,11 +103,17 @@ func (r *restoring) run(ctx context.Context, c *client.Client) (err error) {
 	r.show = app.NewProgress(r.a.Stderr, "restored", total.Bytes, nil)
 	err = each(ctx, len(r.m.Pieces), r.workers, func(ctx context.Context, i int) error { return r.piece(ctx, &r.m.Pieces[i]) })
 	if r.a.Finish(r.show, err); err != nil {
-		return fmt.Errorf("%w (it is not restored: see --continue)", err)
+		if ctx.Err() != nil { // of its error nothing more is said than that it was interrupted
+			fmt.Fprintf(r.a.Stderr, "not all of backup %s is restored: --continue --backup %s goes on\n", r.id, r.id)
+		}
+		return fmt.Errorf("%w: not all is restored: --continue --backup %s goes on", oneLine(err), r.id)
 	}
 	compared, found, err := r.compare(ctx, total.Bytes)
-	if err != nil {
+	switch {
+	case errors.Is(err, errDiffers):
 		return fmt.Errorf("the keys are written, and do not compare: %w", err)
+	case err != nil:
+		return fmt.Errorf("%w: all is written, and not all was compared: --continue --backup %s does both again", oneLine(err), r.id)
 	}
 	report := restoreReport{r.id, r.put.Load(), r.expired.Load(), compared, found, time.Since(began).Seconds()}
 	if r.a.Output == "json" {
