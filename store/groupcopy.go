@@ -22,18 +22,24 @@ import (
 //	Reach    checkpoints bring the base to what is applied
 //	Alone    no checkpoint runs: the snapshot has all up to one entry, which its state names, and nothing behind it
 //
-// Without Confirm a leader that was deposed would copy a state that lacks acknowledged writes. A copy keeps files of the disk from being
-// removed, so there are few at a time, and one that nobody reads is closed.
+// Without Confirm a leader that was deposed would copy a state that lacks acknowledged writes. While a copy is open the disk keeps what is written over or
+// deleted meanwhile, so there are few at a time, one that nobody reads is closed, and none lives for ever.
 
 const (
 	// MaxGroupCopies is how many copies of groups a store has open at a time.
 	MaxGroupCopies = 4
 	// copyIdle is after what time a copy is closed that nobody reads. It is longer than a client takes to write a piece to its target.
 	copyIdle = 5 * time.Minute
+	// copyYields is after what time without a read a copy gives its room to another one, if there is no other room: else whoever was killed while it
+	// copied would be in the way of its next run.
+	copyYields = 30 * time.Second
+	// copyLife is after what time a copy is closed, whoever reads it.
+	copyLife = 24 * time.Hour
 )
 
 var (
-	// ErrNoCopy: there is no such copy: it was closed, or nobody has read it for five minutes. Open another one, and begin anew.
+	// ErrNoCopy: there is no such copy: it was closed, nobody has read it for five minutes (half of one, where others are waited for), or it was a day old.
+	// Open another one, and begin anew.
 	ErrNoCopy = errors.New("store: no such copy of a group: open another one")
 	// ErrCopies: MaxGroupCopies are open. It is an ErrOverloaded.
 	ErrCopies = fmt.Errorf("%w: %d copies of groups are open", ErrOverloaded, MaxGroupCopies)
@@ -64,6 +70,8 @@ type copies struct {
 type openCopy struct {
 	shards []uint16
 	timer  *time.Timer // closes it
+	ends   time.Time   // when it is closed, whoever reads it
+	asked  time.Time   // when it was opened or last asked for; guarded by copies.mu
 
 	mu   sync.Mutex // held while it is read
 	snap disk.Snapshot
@@ -148,7 +156,6 @@ func ReadCopy(ctx context.Context, s *Store, id uint64, shard uint16, key []byte
 	if c.over {
 		return ErrNoCopy
 	}
-	c.timer.Reset(copyIdle)
 	lower, upper := disk.KindBounds(shard, disk.KindData)
 	if key != nil {
 		lower = disk.AppendKey(nil, shard, disk.KindData, key)
@@ -202,23 +209,44 @@ func CloseCopy(s *Store, id uint64) error {
 	return nil
 }
 
-// reserve makes room for a copy. ErrCopies, ErrClosed.
+// reserve makes room for a copy. If there is none, the copy gives its own up that nobody has asked for since the longest time, if that is copyYields.
+//
+// Errors: ErrCopies, ErrClosed.
 func (cs *copies) reserve() (id uint64, err error) {
+	id, idle, err := cs.reserved()
+	if idle != nil {
+		idle.close()
+	}
+	return id, err
+}
+
+// reserved is reserve. idle is a copy that has no room any more, and is to be closed.
+func (cs *copies) reserved() (id uint64, idle *openCopy, err error) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	switch {
-	case cs.closed:
-		return 0, ErrClosed
-	case len(cs.open) == MaxGroupCopies:
-		return 0, ErrCopies
-	case cs.open == nil:
+	if cs.closed {
+		return 0, nil, ErrClosed
+	}
+	if len(cs.open) == MaxGroupCopies {
+		of := uint64(0)
+		for at, c := range cs.open {
+			if c != nil && time.Since(c.asked) >= copyYields && (idle == nil || c.asked.Before(idle.asked)) {
+				idle, of = c, at
+			}
+		}
+		if idle == nil {
+			return 0, nil, ErrCopies
+		}
+		delete(cs.open, of)
+	}
+	if cs.open == nil {
 		cs.open = make(map[uint64]*openCopy)
 	}
-	for id == 0 || cs.open[id] != nil {
+	for _, taken := cs.open[id]; id == 0 || taken; _, taken = cs.open[id] {
 		id = rand.Uint64()
 	}
 	cs.open[id] = nil
-	return id, nil
+	return id, idle, nil
 }
 
 // begin puts a copy into its room, and closes it if there is none any more. ErrClosed.
@@ -228,16 +256,23 @@ func (cs *copies) begin(id uint64, c *openCopy) error {
 	if cs.closed {
 		return errors.Join(ErrClosed, c.snap.Close())
 	}
+	c.asked, c.ends = time.Now(), time.Now().Add(copyLife)
 	c.timer = time.AfterFunc(copyIdle, func() { cs.drop(id) })
 	cs.open[id] = c
 	return nil
 }
 
-// get is an open copy; nil: there is none.
+// get is an open copy, which lives on because of that; nil: there is none.
 func (cs *copies) get(id uint64) *openCopy {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	return cs.open[id]
+	c := cs.open[id]
+	if c == nil {
+		return nil
+	}
+	c.asked = time.Now()
+	c.timer.Reset(max(0, min(copyIdle, c.ends.Sub(c.asked))))
+	return c
 }
 
 // drop closes a copy, and gives its room back. false: there was no copy.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
@@ -177,4 +178,71 @@ func TestGroupCopiesAreBounded(t *testing.T) {
 		t.Errorf("of a store that is closed: %v", err)
 	}
 	h.away()
+}
+
+// TestCopiesGiveWay: a copy that nobody reads gives its room to another one, and is closed after a while; one that is read keeps it, but not for ever.
+func TestCopiesGiveWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cs copies
+		count := func() int {
+			cs.mu.Lock()
+			defer cs.mu.Unlock()
+			return len(cs.open)
+		}
+		open := func() (uint64, *openCopy) {
+			t.Helper()
+			id, err := cs.reserve()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := &openCopy{over: true} // it has no snapshot
+			if err := cs.begin(id, c); err != nil {
+				t.Fatal(err)
+			}
+			return id, c
+		}
+		none := func(when string) {
+			t.Helper()
+			if _, err := cs.reserve(); !errors.Is(err, ErrCopies) {
+				t.Errorf("%s there is room: %v", when, err)
+			}
+		}
+		first, _ := open()
+		time.Sleep(time.Second)
+		for range MaxGroupCopies - 1 {
+			open()
+		}
+		none("all are new:")
+		time.Sleep(copyYields - 2*time.Second)
+		if cs.get(first) == nil {
+			t.Error("the first one is gone")
+		}
+		time.Sleep(time.Second)
+		none("a second too early")
+		time.Sleep(time.Second)
+		last, _ := open()
+		if cs.get(first) == nil || count() != MaxGroupCopies {
+			t.Errorf("the one that was read had to go, or nobody: %d copies", count())
+		}
+		for range 10 {
+			time.Sleep(copyIdle - time.Second)
+			if cs.get(first) == nil {
+				t.Fatal("one that is read is closed")
+			}
+		}
+		if cs.get(last) != nil || count() != 1 {
+			t.Errorf("those that nobody reads are not closed: %d", count())
+		}
+		began := time.Now()
+		for cs.get(first) != nil {
+			time.Sleep(time.Minute)
+		}
+		if lived := time.Since(began); lived < copyLife-time.Hour || lived > copyLife+time.Minute {
+			t.Errorf("one that is read was closed after %v", lived)
+		}
+		cs.end()
+		if _, err := cs.reserve(); !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+	})
 }

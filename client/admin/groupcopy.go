@@ -37,7 +37,7 @@ type GroupCopy struct {
 const (
 	copyPatience = 5 * time.Second        // for a node that is asked to open a copy
 	copyRest     = 200 * time.Millisecond // between two looks for a leader that opens one
-	copyRead     = 15 * time.Second       // for a page, over as many sessions as it takes
+	copyRead     = 10 * time.Second       // for a page, over as many sessions as it takes
 )
 
 // CopyGroup opens a copy of a group of a cluster with replicas, at the node that leads it. All that was acknowledged before the call is in it. It looks
@@ -123,14 +123,14 @@ func (a *Admin) openCopy(ctx context.Context, node string, group uint32) (c *Gro
 // Page returns the next records of a shard: those behind a key, or with an offset that is not 0 a piece of the value of that key from there on; nil: the first
 // of the shard. A page has 2 MiB and some at most, and is the caller's. more: there may be further records, or the value has further bytes. It may be asked for again.
 //
-// Errors: ErrCopyLost; client.ErrProtocol for a page that cannot be the next; ctx's.
+// Errors: ErrCopyLost; client.ErrCorrupt: the disk of the node is damaged there, which another copy from it is, too; client.ErrProtocol for a page that cannot be the next; ctx's.
 func (c *GroupCopy) Page(ctx context.Context, shard uint16, key []byte, offset uint32) (records []CopyRecord, more bool, err error) {
 	q := wire.CopyQuestion{Do: wire.CopyRead, ID: c.id, Shard: shard, Key: key, Offset: offset}
 	within, cancel := context.WithTimeout(ctx, copyRead)
 	defer cancel()
 	text, err := document(within, c.p, wire.AdminCopy, []byte(q.String()))
 	switch {
-	case err != nil && ctx.Err() != nil:
+	case err != nil && (ctx.Err() != nil || errors.Is(err, client.ErrCorrupt)):
 		return nil, false, err
 	case err != nil:
 		return nil, false, base.Because(ErrCopyLost, err)

@@ -66,7 +66,7 @@ func TestCopyGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := clienttest.Live(t, 3, 0)
 		id := s.Map().Replication.Groups[0].ID
-		busy, page := 2, pageOf(true, "a", "b")
+		busy, page, refused := 2, pageOf(true, "a", "b"), wire.StatusNotFound
 		copying(s.Nodes, func(node string, q wire.CopyQuestion) ([]byte, wire.Status) {
 			switch {
 			case q.Do == wire.CopyOpen && node != "n3":
@@ -79,7 +79,7 @@ func TestCopyGroup(t *testing.T) {
 			case node != "n3" || q.ID != 7:
 				t.Errorf("%s is asked %s", node, q.String())
 			case q.Do == wire.CopyRead:
-				return page, wire.StatusNotFound
+				return page, refused
 			}
 			return answerOf(wire.CopyAnswer{State: wire.CopyClosed}), 0
 		})
@@ -108,6 +108,10 @@ func TestCopyGroup(t *testing.T) {
 		page = nil
 		if _, _, err := c.Page(ctx, 0, nil, 0); !errors.Is(err, admin.ErrCopyLost) {
 			t.Errorf("a copy that is gone: %v", err)
+		}
+		refused = wire.StatusCorrupt
+		if _, _, err := c.Page(ctx, 0, nil, 0); !errors.Is(err, client.ErrCorrupt) || errors.Is(err, admin.ErrCopyLost) {
+			t.Errorf("a disk that is damaged: %v", err)
 		}
 		if err := c.Close(ctx); err != nil {
 			t.Error(err)

@@ -32,6 +32,9 @@ func Commands(a *app.App) []*cobra.Command {
 // A place is where backups stand, as the command line says it.
 type place struct{ name, endpoint, region string }
 
+// mostRate is more than any network has, MiB a second.
+const mostRate = 1 << 20
+
 // endpointVar names the S3 server where no flag does, as it does for other programs.
 const endpointVar = "AWS_ENDPOINT_URL_S3"
 
@@ -43,6 +46,9 @@ func (p *place) flags(cmd *cobra.Command) {
 
 // open opens the target. With new a directory need not be there, but what is above it.
 func (p *place) open(ctx context.Context, new bool) (backup.Target, error) {
+	if p.name == "" {
+		return nil, cli.Usagef("the place is empty, and it is a directory or s3://BUCKET/PREFIX")
+	}
 	if !backup.IsS3(p.name) {
 		if p.endpoint != "" || p.region != "" {
 			return nil, cli.Usagef("--s3-endpoint and --s3-region are for a bucket, s3://BUCKET/PREFIX, and the place is a directory")
@@ -84,7 +90,7 @@ which there are.` + whence,
 		Args: cobra.ExactArgs(1), SuggestFor: []string{"dump", "snapshot", "save"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.name = args[0]
-			if r.rate < 0 || r.rate > 0 && r.rate < 1 {
+			if r.rate != 0 && !(r.rate >= 1 && r.rate <= mostRate) {
 				return cli.Usagef("--rate is %g, and it is MiB a second, at least 1; 0: as fast as it goes", r.rate)
 			}
 			var err error
