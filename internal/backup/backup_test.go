@@ -199,6 +199,8 @@ func TestManifest(t *testing.T) {
 		"no time":              func(m *Manifest) { m.Began = 0 },
 		"an end before":        func(m *Manifest) { m.Ended = 999 },
 		"a long name":          func(m *Manifest) { m.Cluster = strings.Repeat("x", maxName+1) },
+		"a name that blinks":   func(m *Manifest) { m.Cluster = "\x1b[5mc" },
+		"a name of two lines":  func(m *Manifest) { m.Groups[0].Leader = "n1\nn2" },
 		"a name of a piece":    func(m *Manifest) { m.Pieces[0].Piece = "../../../etc/passwd" },
 		"capitals":             func(m *Manifest) { m.Pieces[0].Piece = strings.ToUpper(m.Pieces[0].Piece) },
 		"a short name":         func(m *Manifest) { m.Pieces[0].Piece = m.Pieces[0].Piece[2:] },

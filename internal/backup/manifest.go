@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"unicode"
 )
 
 // A manifest is text, a JSON object a line, with no other order of fields than this:
@@ -208,13 +210,13 @@ func isForm(line []byte, of any) bool {
 // check says what is impossible in a manifest; "": nothing.
 func (m *Manifest) check() string {
 	id, err := hex.DecodeString(m.ClusterID)
-	if err != nil || len(id) != 16 || m.Shards < 1 || m.Shards > maxShards || len(m.Cluster) > maxName || m.Began <= 0 || m.Ended < m.Began {
+	if err != nil || len(id) != 16 || m.Shards < 1 || m.Shards > maxShards || !isName(m.Cluster) || m.Began <= 0 || m.Ended < m.Began {
 		return "its first line has what cannot be"
 	}
 	seen := make(map[uint16]bool)
 	for i := range m.Groups {
 		g := &m.Groups[i]
-		if g.Group == 0 || i > 0 && m.Groups[i-1].Group >= g.Group || g.Index == 0 || len(g.Shards) == 0 || !slices.IsSorted(g.Shards) || len(g.Leader) > maxName {
+		if g.Group == 0 || i > 0 && m.Groups[i-1].Group >= g.Group || g.Index == 0 || len(g.Shards) == 0 || !slices.IsSorted(g.Shards) || !isName(g.Leader) {
 			return fmt.Sprintf("group %d cannot be", g.Group)
 		}
 		for _, s := range g.Shards {
@@ -240,6 +242,11 @@ func (m *Manifest) check() string {
 		}
 	}
 	return ""
+}
+
+// isName says whether a text can be a name, which is shown as it is: nothing in it makes a terminal do anything.
+func isName(text string) bool {
+	return len(text) <= maxName && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 // Holding returns the piece that has a key of a shard, if any has; nil: none can have it. The key has MaxFirst bytes at most.

@@ -221,13 +221,10 @@ func (s *S3) Get(ctx context.Context, name string, most int64) ([]byte, error) {
 	return b, nil
 }
 
-// errEnough ends a list.
-var errEnough = errors.New("enough")
-
 // List implements Target.
 func (s *S3) List(ctx context.Context, prefix string, most int) (names []string, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(errEnough)
+	ctx, cancel := context.WithTimeout(ctx, callPatience)
+	defer cancel()
 	for o := range s.c.ListObjects(ctx, s.bucket, minio.ListObjectsOptions{Prefix: s.prefix + prefix, Recursive: true}) {
 		if o.Err != nil {
 			return nil, s.fault(prefix, o.Err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/rdmakv/rdmakv/internal/secret"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -56,5 +57,25 @@ func TestGroupCopy(t *testing.T) {
 	}
 	if _, err := ask(startServer(t, nil), "open 1"); wire.StatusOf(err) != wire.StatusUnsupported {
 		t.Errorf("a server that is alone: %v", err)
+	}
+}
+
+// TestCopyIsOfOneSpace: an administrator who is in a space of his own reads no keys of the node's; one who is in the node's does.
+func TestCopyIsOfOneSpace(t *testing.T) {
+	r := startReplicas(t)
+	r.put(keyOf(0), "1")
+	lead := r.nodes[r.leader(0)]
+	if err := lead.SetTenants(t.Context(), []Tenant{
+		{Name: "anna", Secret: secret.New(secretOf("anna")), Admin: true, MemoryLimit: 32 << 20}, {Name: "oper", Secret: secret.New(secretOf("oper")), Admin: true, Space: "main"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	question := fmt.Sprint("open ", r.m.Replication.Groups[r.m.Replication.Group[0]].ID)
+	for name, want := range map[string]wire.Status{"anna": wire.StatusDenied, "oper": wire.StatusOK} {
+		p := dial(t, lead, peerOptions{tenant: name, secret: secretOf(name)})
+		if _, err := p.document(wire.AdminCopy, []byte(question), len(question)); err == nil && want != wire.StatusOK || err != nil && wire.StatusOf(err) != want {
+			t.Errorf("%s: %v, want %v", name, err, want)
+		}
+		p.close()
 	}
 }

@@ -7,6 +7,7 @@
 //	whole.go     values in parts, which stand in several records
 //	compare.go   whether a cluster has what a backup has
 //	verify.go    verify and backups list: what a target has
+//	line.go      errors in one line
 package backups
 
 import (
@@ -59,11 +60,7 @@ func (p *place) open(ctx context.Context, new bool) (backup.Target, error) {
 	if o.Endpoint == "" {
 		o.Endpoint = os.Getenv(endpointVar)
 	}
-	s, err := backup.OpenS3(ctx, p.name, o)
-	if err != nil {
-		return nil, oneLine(err)
-	}
-	return s, nil
+	return backup.OpenS3(ctx, p.name, o)
 }
 
 // whence is what the help of each command says of places.
@@ -88,7 +85,7 @@ the next one goes on with what it has written. Nothing is ever deleted.
 Tenants with a prefix have their keys in it. Spaces of tenants are not in it: backup says
 which there are.` + whence,
 		Args: cobra.ExactArgs(1), SuggestFor: []string{"dump", "snapshot", "save"},
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: inOneLine(func(cmd *cobra.Command, args []string) error {
 			p.name = args[0]
 			if r.rate != 0 && !(r.rate >= 1 && r.rate <= mostRate) {
 				return cli.Usagef("--rate is %g, and it is MiB a second, at least 1; 0: as fast as it goes", r.rate)
@@ -98,7 +95,7 @@ which there are.` + whence,
 				return err
 			}
 			return a.WithClient(cmd.Context(), func(c *client.Client) error { return r.run(cmd.Context(), c) })
-		},
+		}),
 	}
 	p.flags(cmd)
 	cmd.Flags().Float64Var(&r.rate, "rate", 0, "MiB a second that are read from the cluster at most; 0: as fast as it goes")
@@ -120,7 +117,7 @@ out. Nobody else may write to the cluster meanwhile.
 If it was cut short, --continue takes the keys that are there for its own, and writes
 all again.` + whence,
 		Args: cobra.ExactArgs(1), SuggestFor: []string{"import", "load"},
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: inOneLine(func(cmd *cobra.Command, args []string) error {
 			p.name = args[0]
 			if r.workers < 1 || r.workers > 64 {
 				return cli.Usagef("--workers is %d, want 1 to 64", r.workers)
@@ -130,7 +127,7 @@ all again.` + whence,
 				return err
 			}
 			return r.dialed(cmd.Context())
-		},
+		}),
 	}
 	p.flags(cmd)
 	cmd.Flags().StringVar(&r.id, "backup", "", "which backup (default: the newest)")
@@ -147,14 +144,14 @@ func listCmd(a *app.App) *cobra.Command {
 		Short: "list the complete backups of a place",
 		Long:  `list shows the backups of a place that are complete, oldest first.` + whence,
 		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: inOneLine(func(cmd *cobra.Command, args []string) error {
 			p.name = args[0]
 			from, err := p.open(cmd.Context(), false)
 			if err != nil {
 				return err
 			}
 			return list(cmd.Context(), a, from)
-		},
+		}),
 	}
 	p.flags(list)
 	cmd.AddCommand(list)
@@ -169,14 +166,14 @@ func verifyCmd(a *app.App) *cobra.Command {
 		Short: "read a backup and compare it with its checksums",
 		Long:  `verify reads every piece of a backup and compares it with its SHA-256. No cluster is needed.` + whence,
 		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: inOneLine(func(cmd *cobra.Command, args []string) error {
 			p.name = args[0]
 			from, err := p.open(cmd.Context(), false)
 			if err != nil {
 				return err
 			}
 			return verify(cmd.Context(), a, from, id)
-		},
+		}),
 	}
 	p.flags(cmd)
 	cmd.Flags().StringVar(&id, "backup", "", "which backup (default: the newest)")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/cmd/kvclient/internal/app"
 	"github.com/rdmakv/rdmakv/internal/backup"
+	"github.com/rdmakv/rdmakv/internal/cli"
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/store/layout"
 )
@@ -211,5 +212,54 @@ func TestVerify(t *testing.T) {
 		if v, err := check(); !errors.Is(err, errDamaged) || v.Damaged != int64(n+1) || v.Pieces != int64(len(m.Pieces)) || v.Why == "" {
 			t.Errorf("%+v, %v", v, err)
 		}
+	}
+}
+
+// TestLeftOut: spaces of tenants, which no backup has, are told in one line, with where they are; so are nodes that have not told of any.
+func TestLeftOut(t *testing.T) {
+	for text, want := range map[string]string{
+		`[{"name":"main","space":"main"},{"name":"clerk","space":"main","prefix":"desk/"}]`: "",
+		`[{"space":"main"},{"space":"bob"},{"space":"alice"},{"space":"alice"}]`:            "alice bob",
+		`[]`: "", `{}`: "bad", `[{"space":7}]`: "bad", "": "bad",
+	} {
+		names, ok := spacesIn([]byte(text))
+		if got := strings.Join(names, " "); ok != (want != "bad") || ok && got != want {
+			t.Errorf("%s: %q, %v", text, got, ok)
+		}
+	}
+	for _, tc := range []struct {
+		found  []space
+		silent []string
+		want   []string
+	}{
+		{nil, nil, nil},
+		{[]space{{"n1", "bob"}, {"n1", "alice\x1b"}, {"n2", "bob"}}, nil, []string{"not in this backup", `"alice\x1b" (at n1), "bob" (at n1, n2)`, "kvserver backup --all"}},
+		{nil, []string{"n3", "n4"}, []string{"was not heard of n3, n4"}},
+		{[]space{{"n1", "bob"}}, []string{"n3"}, []string{"not in this backup", "; whether", "n3"}},
+	} {
+		text := leftOut(tc.found, tc.silent)
+		if (text == "") != (tc.want == nil) || strings.ContainsAny(text, "\n\x1b") {
+			t.Errorf("%v, %v: %q", tc.found, tc.silent, text)
+		}
+		for _, want := range tc.want {
+			if !strings.Contains(text, want) {
+				t.Errorf("%v, %v: %q has no %q", tc.found, tc.silent, text, want)
+			}
+		}
+	}
+}
+
+// TestOneLine: whatever somebody else's error says is one line that makes a terminal do nothing.
+func TestOneLine(t *testing.T) {
+	cause := errors.Join(errors.New("one\x1b[2J\ttwo"), errDamaged, errors.New(strings.Repeat("long ", 1000)))
+	err := oneLine(cause)
+	if text := err.Error(); strings.ContainsAny(text, "\n\t\x1b") || len(text) > mostLine+4 || !strings.HasPrefix(text, "one?[2J two the backup is damaged") || !errors.Is(err, errDamaged) {
+		t.Errorf("%q", text)
+	}
+	if err := oneLine(nil); err != nil {
+		t.Error(err)
+	}
+	if err := cli.Usagef("x\ny"); oneLine(err) != err {
+		t.Error("wrong usage is told otherwise")
 	}
 }

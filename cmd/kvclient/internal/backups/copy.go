@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -267,13 +266,3 @@ func (s *shardCopy) keep(ctx context.Context, p *backup.Piece) error {
 	s.entries = append(s.entries, backup.Entry{Shard: s.shard, Piece: p.Sum.String(), Bytes: int64(len(p.Bytes)), Keys: p.Keys, First: p.First})
 	return nil
 }
-
-// A lineError has the text of its cause in one line.
-type lineError struct{ error }
-
-func (e lineError) Error() string { return strings.Join(strings.Fields(e.error.Error()), " ") }
-
-func (e lineError) Unwrap() error { return e.error }
-
-// oneLine makes one line of the text of an error that is somebody else's.
-func oneLine(err error) error { return lineError{err} }
