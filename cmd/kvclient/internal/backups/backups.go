@@ -7,15 +7,16 @@
 //	whole.go     values in parts, which stand in several records
 //	compare.go   whether a cluster has what a backup has
 //	verify.go    verify and backups list: what a target has
-//	line.go      errors in one line
 package backups
 
 import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -244,3 +245,39 @@ func (p *pace) wait(ctx context.Context, n int) error {
 
 // errCluster: the cluster is none that could be backed up, or restored to.
 var errCluster = errors.New("the cluster")
+
+// Errors of S3 servers and of files that are not ours have any text, of several lines or with bytes that a terminal obeys.
+
+// A lineError has the text of its cause in one line.
+type lineError struct{ error }
+
+// mostLine bounds a line, in bytes.
+const mostLine = 1000
+
+func (e lineError) Error() string {
+	text := strings.Join(strings.Fields(e.error.Error()), " ")
+	if len(text) > mostLine {
+		text = text[:mostLine] + " ..."
+	}
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, text)
+}
+
+func (e lineError) Unwrap() error { return e.error }
+
+// oneLine makes one line of the text of an error that is somebody else's.
+func oneLine(err error) error {
+	if err == nil || cli.IsUsage(err) {
+		return err
+	}
+	return lineError{err}
+}
+
+// inOneLine has a command fail with one line.
+func inOneLine(run func(cmd *cobra.Command, args []string) error) func(cmd *cobra.Command, args []string) error {
+	return func(cmd *cobra.Command, args []string) error { return oneLine(run(cmd, args)) }
+}
