@@ -103,23 +103,28 @@ func (r *restoring) run(ctx context.Context, c *client.Client) (err error) {
 	r.show = app.NewProgress(r.a.Stderr, "restored", total.Bytes, nil)
 	err = each(ctx, len(r.m.Pieces), r.workers, func(ctx context.Context, i int) error { return r.piece(ctx, &r.m.Pieces[i]) })
 	if r.a.Finish(r.show, err); err != nil {
-		if ctx.Err() != nil { // of its error nothing more is said than that it was interrupted
-			fmt.Fprintf(r.a.Stderr, "not all of backup %s is restored: --continue --backup %s goes on\n", r.id, r.id)
-		}
-		return fmt.Errorf("%w: not all is restored: --continue --backup %s goes on", oneLine(err), r.id)
+		return r.cutShort(ctx, err, "not all is restored: --continue --backup "+r.id+" goes on")
 	}
 	compared, found, err := r.compare(ctx, total.Bytes)
 	switch {
 	case errors.Is(err, errDiffers):
 		return fmt.Errorf("the keys are written, and do not compare: %w", err)
 	case err != nil:
-		return fmt.Errorf("%w: all is written, and not all was compared: --continue --backup %s does both again", oneLine(err), r.id)
+		return r.cutShort(ctx, err, "all is written, and not all was compared: --continue --backup "+r.id+" does both again")
 	}
 	report := restoreReport{r.id, r.put.Load(), r.expired.Load(), compared, found, time.Since(began).Seconds()}
 	if r.a.Output == "json" {
 		return r.a.PrintJSON(&report)
 	}
 	return r.a.Print(fmt.Sprintf("backup %s: %s keys are restored and compared, %s had expired\n", r.id, cli.Thousands(report.Keys), cli.Thousands(report.Expired)))
+}
+
+// cutShort is the error of a restore that has not come to its end, with what there is to do. Of one that was interrupted nothing is told but that, so that is said here.
+func (r *restoring) cutShort(ctx context.Context, err error, what string) error {
+	if ctx.Err() != nil {
+		fmt.Fprintln(r.a.Stderr, what)
+	}
+	return fmt.Errorf("%w: %s", err, what)
 }
 
 // isOver says whether the time of a record is over, by the clock of this machine.
