@@ -83,6 +83,7 @@ type groupSide struct {
 	sent, received atomic.Uint64 // snapshots
 
 	streams sync.Map                 // of the log, by group (groupstreams.go)
+	copies  copies                   // of groups, for backups (groupcopy.go)
 	left    []atomic.Pointer[member] // by shard: the replica that was given up; nil: none was, or there is another one
 	past    past
 
@@ -315,6 +316,7 @@ func (g *groupSide) drain(idle, down <-chan struct{}) {
 // close ends the part that the replicas take, and answers what is under way. What is in an entry may be done by the others.
 func (g *groupSide) close() error {
 	g.cancel()
+	g.copies.end()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.closed = true

@@ -88,7 +88,7 @@ func TestOperatorsOps(t *testing.T) {
 	if n := sent.Load(); n != 0 {
 		t.Errorf("%d requests were sent", n)
 	}
-	operators := []admin.Op{admin.Rotate, admin.Revoke, admin.Allow, admin.Status, admin.GossipKeys, admin.Limits, admin.Tenants, admin.Check, wire.AdminCluster}
+	operators := []admin.Op{admin.Rotate, admin.Revoke, admin.Allow, admin.Status, admin.GossipKeys, admin.Limits, admin.Tenants, admin.Check, wire.AdminCluster, wire.AdminCopy}
 	for op := range wire.DocumentKinds() {
 		if slices.Contains(operators, op) != op.Operators() {
 			t.Errorf("%v: %v", op, op.Operators())

@@ -182,8 +182,8 @@ func TestMissingCommand(t *testing.T) {
 		}
 	}
 	walk((&app.App{Stderr: new(bytes.Buffer)}).Root(commands))
-	if groups != 5 {
-		t.Errorf("%d commands have commands below them, want kvclient, admin, cluster, fabric, completion", groups)
+	if groups != 6 {
+		t.Errorf("%d commands have commands below them, want kvclient, admin, cluster, cluster backups, fabric, completion", groups)
 	}
 }
 

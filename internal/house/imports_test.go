@@ -56,7 +56,8 @@ var allowed = []struct {
 	{"cmd/kvclient", []string{"cmd/kvclient/internal/..."}}, // puts the commands together
 	{"cmd/kvclient/internal/app", []string{"client", "internal/cli/...", "internal/config", "internal/doctor", "internal/machine", "internal/secret", "internal/version", "rdma", "store/layout"}},
 	{"cmd/kvclient/internal/keys", []string{"cmd/kvclient/internal/app", "client", "client/admin", "internal/cli", "store/layout"}},
-	{"cmd/kvclient/internal/nodes", []string{"cmd/kvclient/internal/app", "cmd/kvclient/internal/fabric", "client", "client/admin", "internal/cli", "internal/cluster", "internal/config", "internal/doctor", "internal/secret", "internal/wire", "store/layout", "store/region"}},
+	{"cmd/kvclient/internal/nodes", []string{"cmd/kvclient/internal/app", "cmd/kvclient/internal/backups", "cmd/kvclient/internal/fabric", "client", "client/admin", "internal/cli", "internal/cluster", "internal/config", "internal/doctor", "internal/secret", "internal/wire", "store/layout", "store/region"}},
+	{"cmd/kvclient/internal/backups", []string{"cmd/kvclient/internal/app", "client", "client/admin", "internal/backup", "internal/cli", "internal/cluster", "store/layout"}},
 	{"cmd/kvclient/internal/bench", []string{"cmd/kvclient/internal/app", "client", "client/admin", "internal/chart", "internal/cli", "internal/load/...", "store/layout"}},
 	{"cmd/kvclient/internal/fabric", []string{"cmd/kvclient/internal/app", "internal/cli/...", "internal/config", "internal/perf", "rdma", "rdma/verbs/ibv"}}, // no client: it measures what is below
 	{"cmd/kvclient/internal/apptest", []string{"internal/server", "rdma/..."}},
@@ -170,6 +171,7 @@ var allowed = []struct {
 	{"deploy", nil}, // has no code but tests
 	{"internal/inspect", []string{"store", "store/log", "internal/control"}},
 	{"internal/control", nil},
+	{"internal/backup", []string{"store/layout"}}, // knows no cluster
 	{"internal/meta", []string{"internal/cluster"}},
 	{"internal/seat", []string{"internal/cluster", "internal/consensus", "internal/meta"}},
 	{"internal/cluster", nil},

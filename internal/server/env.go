@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/rdmakv/rdmakv/internal/server/auth"
+	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/server/groups"
 	"github.com/rdmakv/rdmakv/internal/server/handle"
 	"github.com/rdmakv/rdmakv/internal/server/space"
 	"github.com/rdmakv/rdmakv/internal/server/telemetry"
@@ -89,6 +92,12 @@ func newMakers(srv *Server) *handle.Makers {
 		wire.AdminTenants:    ofName(func(string) (any, error) { return srv.Tenants(), nil }),
 		wire.AdminCheck: func(ctx context.Context, _ handle.Asker, argument []byte) ([]byte, error) {
 			return srv.groups.Check(ctx, argument)
+		},
+		wire.AdminCopy: func(ctx context.Context, by handle.Asker, argument []byte) ([]byte, error) {
+			if by.Login.Space != auth.MainSpace { // an administrator may do what he likes with a node, and reads no keys of other spaces
+				return nil, base.Refuse(wire.StatusDenied, "a copy has the keys of the node's own space, and tenant %s is of space %s", by.Login.Name, by.Login.Space)
+			}
+			return groups.Copy(ctx, srv.groups, argument)
 		},
 		wire.AdminCluster: func(ctx context.Context, _ handle.Asker, argument []byte) ([]byte, error) {
 			return srv.change.Operate(ctx, argument)

@@ -43,17 +43,18 @@ const (
 	AdminTenants    DocumentKind = 23 // list
 	AdminCheck      DocumentKind = 24 // of a group of replicas: "put GROUP", "at GROUP INDEX" (groupcheck.go)
 	AdminCluster    DocumentKind = 25 // nodes that come and go: a ClusterQuestion (clustertask.go)
+	AdminCopy       DocumentKind = 26 // what a group has at one entry: a CopyQuestion (groupcopy.go)
 )
 
 // MaxDocumentKind is the highest kind.
-const MaxDocumentKind = AdminCluster
+const MaxDocumentKind = AdminCopy
 
 var documentNames = [MaxDocumentKind + 1]string{
 	DocumentStats: "stats", DocumentView: "view", DocumentMap: "map", DocumentPromise: "promise",
 	MapPrepare: "prepare", MapCommit: "commit", MapAbandon: "abandon", MapFollow: "follow",
 	AdminRotate: "rotate-rkeys", AdminRevoke: "revoke", AdminAllow: "allow", AdminStatus: "status",
 	AdminGossipKeys: "gossip-keys", AdminLimits: "limits", AdminTenants: "tenants",
-	AdminCheck: "check", AdminCluster: "cluster",
+	AdminCheck: "check", AdminCluster: "cluster", AdminCopy: "copy",
 }
 
 func (k DocumentKind) String() string {

@@ -228,7 +228,7 @@ func TestAdminRight(t *testing.T) {
 	r := startRig(t, nil)
 	for name, word := range map[string]string{"alice": aliceWord, "clerk": clerkWord} {
 		c := r.dial(name, word)
-		for _, op := range []wire.DocumentKind{wire.AdminRotate, wire.AdminRevoke, wire.AdminAllow, wire.AdminLimits, wire.AdminTenants, wire.AdminCheck} {
+		for _, op := range []wire.DocumentKind{wire.AdminRotate, wire.AdminRevoke, wire.AdminAllow, wire.AdminLimits, wire.AdminTenants, wire.AdminCheck, wire.AdminCopy} {
 			if _, err := admin.Of(c).Do(t.Context(), "", op, "bob"); !errors.Is(err, client.ErrDenied) {
 				t.Errorf("%s, %v: %v", name, op, err)
 			}

@@ -59,6 +59,7 @@ var documentKinds = [wire.MaxDocumentKind + 1]documentKind{
 	wire.AdminLimits:     kindOf(mayAdminister, onAdmin, wire.MaxAdminName),
 	wire.AdminTenants:    kindOf(mayAdminister, onAdmin, wire.MaxAdminName),
 	wire.AdminCheck:      kindOf(mayAdminister, onAdmin, wire.MaxAdminName),
+	wire.AdminCopy:       kindOf(mayAdminister, onAdmin, wire.MaxCopyQuestion),
 }
 
 // kindOf is the row of a kind whose argument has at most that many bytes.

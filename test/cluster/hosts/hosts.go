@@ -58,6 +58,8 @@ type Host interface {
 	On() node.Launcher
 	// Dial connects from there.
 	Dial(ctx context.Context, network, addr string) (net.Conn, error)
+	// Listen listens on a free port of its loopback address, which no other host reaches.
+	Listen() (net.Listener, error)
 	// Fabric is a fabric whose connections are made from there: for a client in
 	// this process that is to live on the host.
 	Fabric(rdma.Fabric) rdma.Fabric

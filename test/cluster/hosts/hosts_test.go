@@ -278,3 +278,34 @@ func TestSeparate(t *testing.T) {
 		}
 	}
 }
+
+// TestListen: what listens on a host is reached from there.
+func TestListen(t *testing.T) {
+	nets(t, func(t *testing.T, n Net) {
+		ln, err := n.Host("a").Listen()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		go func() {
+			if c, err := ln.Accept(); err == nil {
+				_, _ = c.Write([]byte("word"))
+				_ = c.Close()
+			}
+		}()
+		if n.Kind() == "namespaces" {
+			if c, err := n.Host("b").Dial(t.Context(), "tcp", ln.Addr().String()); err == nil {
+				_ = c.Close()
+				t.Error("another host reaches it")
+			}
+		}
+		c, err := n.Host("a").Dial(t.Context(), "tcp4", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if b, err := io.ReadAll(c); err != nil || string(b) != "word" {
+			t.Errorf("%q, %v", b, err)
+		}
+	})
+}

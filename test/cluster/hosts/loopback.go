@@ -128,6 +128,8 @@ func (h *loopHost) Dial(ctx context.Context, network, addr string) (net.Conn, er
 	return new(net.Dialer).DialContext(ctx, network, addr)
 }
 
+func (h *loopHost) Listen() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") }
+
 func (h *loopHost) Fabric(f rdma.Fabric) rdma.Fabric {
 	return &placed{f, func(addr string, dial func(string) error) error {
 		addr, err := h.via(addr)

@@ -150,6 +150,14 @@ func (s *space) Dial(ctx context.Context, network, addr string) (c net.Conn, err
 	return c, err
 }
 
+func (s *space) Listen() (ln net.Listener, err error) {
+	err = s.within(func() (err error) {
+		ln, err = net.Listen("tcp", "127.0.0.1:0")
+		return err
+	})
+	return ln, err
+}
+
 func (s *space) Fabric(f rdma.Fabric) rdma.Fabric {
 	return &placed{f, func(addr string, dial func(string) error) error {
 		return s.within(func() error { return dial(addr) })

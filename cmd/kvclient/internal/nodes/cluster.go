@@ -14,6 +14,7 @@ import (
 	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/client/admin"
 	"github.com/rdmakv/rdmakv/cmd/kvclient/internal/app"
+	"github.com/rdmakv/rdmakv/cmd/kvclient/internal/backups"
 	"github.com/rdmakv/rdmakv/internal/cli"
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/doctor"
@@ -27,12 +28,13 @@ func clusterCmd(a *app.App) *cobra.Command {
 		Long: `cluster is for the operator of several nodes: init has them agree which node owns
 which shard; add, remove, replace, rebalance and replicas change a cluster with
 replicas while it lives, and tasks shows how far that is; status shows the nodes,
-check says whether all is as it should be. Any node of the cluster can be --server;
+check says whether all is as it should be; backup and restore copy all keys. Any node of the cluster can be --server;
 all but check need the admin right, which the main secret has.`,
 	}
 	cmd.AddCommand(clusterInitCmd(a), clusterStatusCmd(a), clusterCheckCmd(a))
 	cmd.AddCommand(changeCmds(a)...)
 	cmd.AddCommand(clusterTasksCmd(a), clusterCancelCmd(a), clusterPauseCmd(a), clusterResumeCmd(a))
+	cmd.AddCommand(backups.Commands(a)...)
 	return cmd
 }
 
