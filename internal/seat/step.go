@@ -3,6 +3,7 @@ package seat
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/meta"
@@ -33,7 +34,10 @@ type Reports map[string]Report
 
 // A Report is what a node says of its replicas, as JSON. Fields are only ever added.
 type Report struct {
-	Map    uint64        `json:"map"` // version of the map that it has in force, and that its leaders go by: see Next
+	Map uint64 `json:"map"` // version of the map that it has in force, and that its leaders go by: see Next
+	// Life and Stamp are when the report was made, by a clock that begins with each life of the node. The seat says them to the node again, and no more.
+	Life   uint64        `json:"life,omitempty"`
+	Stamp  time.Duration `json:"stamp,omitempty"` // nanoseconds
 	Groups []GroupReport `json:"groups"`
 	// Stopped are its replicas that were stopped by an error, by group, with what the error says. They count for nothing.
 	Stopped map[uint32]string `json:"stopped,omitempty"`

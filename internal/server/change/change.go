@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,10 +54,9 @@ type Changer struct {
 
 	now   atomic.Pointer[inForce] // nil: there is no map whose nodes can change
 	wake  chan struct{}           // capacity 1: there is a later map, or the meta group has another state
-	fresh atomic.Int64            // when the seat said last that the map here is the newest, by time.Since(begun); 0: never
+	fresh atomic.Int64            // behind which moment the map here is known to have been the newest, by time.Since(begun); 0: none
 	begun time.Time
-	// seatTerm is the latest term of a seat that was heard.
-	seatTerm atomic.Uint64
+	life  uint64 // random: a stamp of another life of the node is taken for none of this one (echo)
 
 	meta metagroup
 	lead lead
@@ -78,7 +78,7 @@ func New(env Env) *Changer {
 	if env.Now == nil {
 		env.Now = time.Now
 	}
-	c := &Changer{env: env, wake: make(chan struct{}, 1), begun: time.Now()}
+	c := &Changer{env: env, wake: make(chan struct{}, 1), begun: time.Now(), life: rand.Uint64()}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.lead.init()
 	c.doing.of = make(map[uint32]seat.Doing)

@@ -12,7 +12,8 @@
 //
 // Rules:
 //
-//   - A leader moves nothing unless the seat has said within freshFor, and since this replica leads, that the map which it has is the newest one. A leader with an
+//   - A leader moves nothing unless the map which it has is known to have been the newest one within freshFor, and since this replica leads: the seat has read the meta group's
+//     state when it had a report that this node made since then (echo). So a poll that comes late, however late, tells nothing that is not true. A leader with an
 //     older map could take out of its group what a later one brings in, or give a vote to a replica whose node is about to give it up: the seat has gone by what the
 //     leader before it, and a majority, said of the later map (seat: settled).
 //   - The seat begins with a state that a majority has confirmed (document.Read), and proposes each next one under its version (meta.State.Apply), so one that

@@ -18,7 +18,7 @@ import (
 
 const (
 	pollBusy = 200 * time.Millisecond // between two polls while a task is under way
-	pollIdle = time.Second            // freshFor is longer
+	pollIdle = time.Second            // likewise while none is
 	pollTime = time.Second            // for a node's answer
 	// reportFor is for how long a report counts. One that is older says nothing of how the node is now.
 	reportFor = 2 * time.Second
@@ -104,6 +104,7 @@ func (c *Changer) sit() {
 
 // sitOnce polls all nodes, and does what is to be done then. busy: a task is under way.
 func (c *Changer) sitOnce(r *document.Replica) (busy bool, err error) {
+	echoes := c.lead.echoes() // before the state is confirmed: see echo
 	s, err := c.confirmed(c.ctx, r)
 	if err != nil {
 		return false, err
@@ -117,7 +118,7 @@ func (c *Changer) sitOnce(r *document.Replica) (busy bool, err error) {
 	if err != nil || !st.Leads {
 		return false, consensus.ErrNotLeader
 	}
-	c.poll(st.Term, s, time.Now())
+	c.poll(s, echoes, time.Now())
 	next := seat.Step(s, c.lead.now(), c.env.Limits, seat.Millis(c.env.Now()))
 	if next != nil {
 		ctx, cancel := context.WithTimeout(c.ctx, stepTime)
@@ -145,8 +146,20 @@ func (c *Changer) confirmed(ctx context.Context, r *document.Replica) (*meta.Sta
 	return s.State, nil
 }
 
-// poll asks all nodes how they are, and tells them of the map of a state that was confirmed at a moment.
-func (c *Changer) poll(term uint64, s *meta.State, confirmed time.Time) {
+// echoes are what the nodes have said of their clocks in their newest reports, however old these are.
+func (l *lead) echoes() map[string]echo {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	of := make(map[string]echo, len(l.reports))
+	for node, one := range l.reports {
+		of[node] = echo{one.Life, one.Stamp}
+	}
+	return of
+}
+
+// poll asks all nodes how they are, and tells them of the map of a state that was confirmed at a moment. The echoes
+// are of reports that were here before that.
+func (c *Changer) poll(s *meta.State, echoes map[string]echo, confirmed time.Time) {
 	d := s.Map.Draft()
 	var wg sync.WaitGroup
 	for _, node := range c.polls(s) { // cluster.MaxNodes at most
@@ -156,7 +169,7 @@ func (c *Changer) poll(term uint64, s *meta.State, confirmed time.Time) {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(c.ctx, pollTime)
 			defer cancel()
-			if r, err := c.pollOne(ctx, node, term, s.Map, d); err == nil {
+			if r, err := c.pollOne(ctx, node, echoes[node], s.Map, d); err == nil {
 				c.lead.mu.Lock()
 				c.lead.reports[node] = reported{r, time.Now()}
 				c.lead.mu.Unlock()
@@ -193,12 +206,12 @@ func (c *Changer) polls(s *meta.State) (list []string) {
 }
 
 // pollOne asks a node, twice if it turns out that it has an older map.
-func (c *Changer) pollOne(ctx context.Context, node string, term uint64, m *cluster.Map, d *cluster.Draft) (r seat.Report, err error) {
+func (c *Changer) pollOne(ctx context.Context, node string, of echo, m *cluster.Map, d *cluster.Draft) (r seat.Report, err error) {
 	if node == c.env.Node {
-		return c.polled(ctx, term, m.Version, nil)
+		return c.polled(ctx, of, m.Version, nil)
 	}
 	for send := false; ; send = true {
-		answer, err := c.env.Ask(ctx, node, appendPoll(nil, term, m, send))
+		answer, err := c.env.Ask(ctx, node, appendPoll(nil, of, m, send))
 		if err == nil {
 			r, err = parseReport(answer, node, d)
 		}

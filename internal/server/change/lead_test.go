@@ -69,20 +69,20 @@ func TestReportsGrowOld(t *testing.T) {
 				t.Errorf("after %v: %v", time.Since(n.begun), got)
 			}
 		}
-		n.poll(reignTerm, s, time.Now())
+		n.poll(s, nil, time.Now())
 		has("a", "b")
 		time.Sleep(reportFor - 1)
 		has("a", "b")
 		time.Sleep(time.Nanosecond)
 		has()
 		time.Sleep(time.Nanosecond)
-		n.poll(reignTerm, s, time.Now())
+		n.poll(s, nil, time.Now())
 		has("a")
 		if len(n.lead.reports) != 1 {
 			t.Errorf("kept: %v", n.lead.reports)
 		}
 		time.Sleep(reportFor)
-		n.poll(reignTerm, s, time.Now().Add(-pollTime-1))
+		n.poll(s, nil, time.Now().Add(-pollTime-1))
 		has()
 	})
 }
@@ -108,8 +108,8 @@ func TestPollOne(t *testing.T) {
 		n.has(first)
 		var sent []bool
 		n.ask = func(_ context.Context, node string, question []byte) ([]byte, error) {
-			term, version, m, err := parsePoll(question)
-			if node != "b" || term != 9 || version != 2 || err != nil {
+			of, version, m, err := parsePoll(question)
+			if node != "b" || of != (echo{9, 8}) || version != 2 || err != nil {
 				t.Errorf("%s: %s is asked %x: %v", name, node, question, err)
 			}
 			sent = append(sent, m != nil)
@@ -118,7 +118,7 @@ func TestPollOne(t *testing.T) {
 			}
 			return []byte(c.answers[len(sent)-1].(string)), nil
 		}
-		r, err := n.pollOne(t.Context(), "b", 9, next, d)
+		r, err := n.pollOne(t.Context(), "b", echo{9, 8}, next, d)
 		if (err != nil) != (c.reports == 0) || err == nil && r.Map != c.reports || !slices.Equal(sent, c.sent) {
 			t.Errorf("%s: map %d, %v, sent %v", name, r.Map, err, sent)
 		}
@@ -278,7 +278,7 @@ func TestLyingNode(t *testing.T) {
 		}
 		return nil, errAway
 	}
-	n.poll(reignTerm, s, time.Now())
+	n.poll(s, nil, time.Now())
 	if l := n.lead.now().Leader(1); l == nil || l.Replica != d.Group(1).At("b").ID {
 		t.Errorf("%+v", l)
 	}

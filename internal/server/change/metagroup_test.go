@@ -204,7 +204,7 @@ func TestDamagedMetaFile(t *testing.T) {
 			if err := n.hostNow(); !errors.Is(err, document.ErrDamaged) {
 				t.Errorf("%s: %v", name, err)
 			}
-			if r, err := n.asked(t, 3, first, false); err != nil || r.Map != 1 {
+			if r, err := n.asked(t, first, false); err != nil || r.Map != 1 {
 				t.Errorf("%s: it answers polls with %+v, %v", name, r, err)
 			}
 			if a, err := n.operates(t, `{"do":"tasks"}`); err != nil || a.State != "not-seat" {

@@ -18,7 +18,7 @@ func TestMovesByFreshMaps(t *testing.T) {
 	first, next := born(t), moving(t, "c")
 	hears := func(m *cluster.Map) func(t *testing.T, n *node) {
 		return func(t *testing.T, n *node) {
-			if _, err := n.asked(t, 3, m, false); err != nil {
+			if _, err := n.asked(t, m, false); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -87,7 +87,7 @@ func TestMoves(t *testing.T) {
 		looks := func(k int) {
 			t.Helper()
 			for range k {
-				if _, err := n.asked(t, 3, m, false); err != nil {
+				if _, err := n.asked(t, m, false); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(moveEvery)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -16,23 +15,33 @@ import (
 
 // The question that the seat asks every node:
 //
-//	┌kind┬ 0 ┬term┬map version┬map┐
-//	└1   ┴7  ┴8   ┴8          ┴…  ┘    term: in which the seat leads the meta group; map: cluster.AppendMap, of that version; none: the node is thought to have it
+//	┌kind┬ 0 ┬life┬stamp┬map version┬map┐
+//	└1   ┴7  ┴8   ┴8    ┴8          ┴… ┘    life, stamp: see echo; map: cluster.AppendMap, of that version; none: the node is thought to have it
 //
-// A node that has heard a seat of a later term does not answer.
+// The answer is a seat.Report as JSON. Fields of it are only ever added. A node that has a map of that version notes since when it is known to be the newest one. One that has an
+// older map, and was sent none, says so by its report, and is sent the map next time.
 //
-// The answer is a seat.Report as JSON. Fields of it are only ever added. A node that has a map of that version notes that it is the newest one. One that has an older
-// map, and was sent none, says so by its report, and is sent the map next time.
+// Whoever has the cluster's secret can send a poll, and a map with it. Nodes of a cluster trust each other so far: a node that means harm could as well vote twice. What a node that is merely
+// late, deposed or cut off sends does no harm, because a map counts by its version and the seat's word by its echo. So a poll names no term of the seat, and none is refused for its term:
+// if a node kept the highest term that it heard, one message with a high one would make it deaf to each later seat.
 
 const (
 	kindPoll = 1
-	pollHead = 24
+	pollHead = 32
 )
 
+// An echo is what a node has said in its last report, of its own clock, and what the seat says to it again: what the poll says of the map was true at a moment after that
+// report, because the seat had it before it asked a majority for the meta group's state. The zero echo: the seat has no report of the node.
+type echo struct {
+	life  uint64        // seat.Report.Life
+	stamp time.Duration // seat.Report.Stamp
+}
+
 // appendPoll appends a question; send: with the map.
-func appendPoll(dst []byte, term uint64, m *cluster.Map, send bool) []byte {
+func appendPoll(dst []byte, of echo, m *cluster.Map, send bool) []byte {
 	dst = append(dst, kindPoll, 0, 0, 0, 0, 0, 0, 0)
-	dst = binary.LittleEndian.AppendUint64(dst, term)
+	dst = binary.LittleEndian.AppendUint64(dst, of.life)
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(of.stamp))
 	dst = binary.LittleEndian.AppendUint64(dst, m.Version)
 	if send {
 		dst = cluster.AppendMap(dst, m)
@@ -41,33 +50,34 @@ func appendPoll(dst []byte, term uint64, m *cluster.Map, send bool) []byte {
 }
 
 // parsePoll reads it. m is nil if there is none.
-func parsePoll(b []byte) (term, version uint64, m *cluster.Map, err error) {
+func parsePoll(b []byte) (of echo, version uint64, m *cluster.Map, err error) {
 	if len(b) < pollHead || b[0] != kindPoll {
-		return 0, 0, nil, fmt.Errorf("%w: a question of %d bytes, of a kind that this node does not know", cluster.ErrMalformed, len(b))
+		return of, 0, nil, fmt.Errorf("%w: a question of %d bytes, of a kind that this node does not know", cluster.ErrMalformed, len(b))
 	}
 	for _, x := range b[1:8] {
 		if x != 0 {
-			return 0, 0, nil, fmt.Errorf("%w: a reserved byte of a question is %#x", cluster.ErrMalformed, x)
+			return of, 0, nil, fmt.Errorf("%w: a reserved byte of a question is %#x", cluster.ErrMalformed, x)
 		}
 	}
-	term, version = binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])
+	of = echo{binary.LittleEndian.Uint64(b[8:]), time.Duration(binary.LittleEndian.Uint64(b[16:]))}
+	version = binary.LittleEndian.Uint64(b[24:])
 	if len(b) == pollHead {
-		return term, version, nil, nil
+		return of, version, nil, nil
 	}
 	m, err = cluster.ParseMap(b[pollHead:])
 	if err == nil && m.Version != version {
 		err = fmt.Errorf("%w: a map of version %d, said to be of version %d", cluster.ErrMalformed, m.Version, version)
 	}
-	return term, version, m, err
+	return of, version, m, err
 }
 
 // Answer answers what another node asks.
 func (c *Changer) Answer(ctx context.Context, node string, question []byte) ([]byte, error) {
-	term, version, m, err := parsePoll(question)
+	of, version, m, err := parsePoll(question)
 	if err != nil {
 		return nil, err
 	}
-	r, err := c.polled(ctx, term, version, m)
+	r, err := c.polled(ctx, of, version, m)
 	if err != nil {
 		return nil, err
 	}
@@ -75,17 +85,7 @@ func (c *Changer) Answer(ctx context.Context, node string, question []byte) ([]b
 }
 
 // polled takes a poll in, and reports.
-func (c *Changer) polled(ctx context.Context, term, version uint64, m *cluster.Map) (r seat.Report, err error) {
-	came := time.Since(c.begun) // and not when the map is durable: a replica that has begun to lead meanwhile would take the word of before for one of now
-	for {
-		seen := c.seatTerm.Load()
-		if term < seen {
-			return r, fmt.Errorf("%w: the seat of term %d asks, and there is one of term %d", errOldSeat, term, seen)
-		}
-		if c.seatTerm.CompareAndSwap(seen, term) {
-			break
-		}
-	}
+func (c *Changer) polled(ctx context.Context, of echo, version uint64, m *cluster.Map) (r seat.Report, err error) {
 	if now := c.now.Load(); m != nil && (now == nil || now.m.Version < m.Version) {
 		if err := c.env.Follow(ctx, m); err != nil {
 			return r, err
@@ -96,19 +96,25 @@ func (c *Changer) polled(ctx context.Context, term, version uint64, m *cluster.M
 		return r, cluster.ErrNoMap
 	}
 	if now.m.Version == version {
-		c.heard(came)
+		c.heard(of)
 	}
 	return c.report(now), nil
 }
 
-// errOldSeat: who asks leads the meta group no more.
-var errOldSeat = errors.New("change: it is the seat no more")
+// freshFor is for how long a leader goes by a map that was the newest. The seat polls once in pollIdle, takes up to pollTime for nodes that do not answer, and
+// echoes what it was told a poll before, so a map is known again to be the newest when 2*(pollIdle+pollTime) have passed, at most.
+const freshFor = 5 * time.Second
 
-// freshFor is for how long a leader goes by a map after the seat has said that it is the newest.
-const freshFor = 3 * time.Second
+// heard notes that the map here was the newest one at a moment after a report of this node. A report of an earlier life, or of a moment that has not come, says nothing:
+// the clock of each life begins at 0.
+func (c *Changer) heard(of echo) {
+	if of.life == c.life && of.stamp > 0 && of.stamp <= time.Since(c.begun) {
+		c.newestAt(of.stamp)
+	}
+}
 
-// heard notes that the seat has said at a moment, by time.Since(begun), that the map here is the newest one.
-func (c *Changer) heard(at time.Duration) {
+// newestAt notes that the map here was the newest one behind a moment, by time.Since(begun).
+func (c *Changer) newestAt(at time.Duration) {
 	for {
 		was := c.fresh.Load()
 		if int64(at) <= was || c.fresh.CompareAndSwap(was, int64(at)) {
@@ -117,8 +123,8 @@ func (c *Changer) heard(at time.Duration) {
 	}
 }
 
-// isFresh says whether the seat has said so lately, and since a moment, by time.Since(begun), of a map or of one before it. A map that is in force no more is not fresh:
-// what the seat has said last may be about the one that has taken its place.
+// isFresh says whether a map, or one before it, is known to have been the newest lately, and behind a moment, by time.Since(begun). A map that is in force no more is not
+// fresh: what is known may be about the one that has taken its place.
 func (c *Changer) isFresh(now *inForce, since time.Duration) bool {
 	at := time.Duration(c.fresh.Load())
 	return at > since && time.Since(c.begun)-at < freshFor && c.now.Load() == now // looked at last, because a map is in force before the seat's word of it is noted
@@ -136,7 +142,7 @@ func (f *inForce) groups(node string) (list []*cluster.DraftGroup) {
 
 // report is how the node's replicas are.
 func (c *Changer) report(now *inForce) seat.Report {
-	r := seat.Report{Map: now.m.Version, Groups: []seat.GroupReport{}}
+	r := seat.Report{Map: now.m.Version, Life: c.life, Stamp: time.Since(c.begun), Groups: []seat.GroupReport{}}
 	for _, g := range now.groups(c.env.Node) {
 		st, err := c.env.Engine().Status(consensus.GroupID(g.ID))
 		if err == nil && st.Fenced != nil {

@@ -22,24 +22,27 @@ import (
 // TestPollFormat: the bytes of a question are those that nodes of other releases send.
 func TestPollFormat(t *testing.T) {
 	m := born(t)
-	head := "0100000000000000" + "0807060504030201" + "0100000000000000"
-	if got := hex.EncodeToString(appendPoll(nil, 0x0102030405060708, m, false)); got != head {
+	head := "0100000000000000" + "0807060504030201" + "1817161514131211" + "0100000000000000"
+	of := echo{0x0102030405060708, 0x1112131415161718}
+	if got := hex.EncodeToString(appendPoll(nil, of, m, false)); got != head {
 		t.Errorf("without a map: %s, want %s", got, head)
 	}
-	with := appendPoll([]byte("x"), 0x0102030405060708, m, true)
+	with := appendPoll([]byte("x"), of, m, true)
 	if want := "78" + head + hex.EncodeToString(cluster.AppendMap(nil, m)); hex.EncodeToString(with) != want {
 		t.Errorf("with a map: %x, want %s", with, want)
 	}
-	term, version, got, err := parsePoll(with[1:])
-	if err != nil || term != 0x0102030405060708 || version != 1 || got.Digest() != m.Digest() {
-		t.Errorf("%x, %d, %v, %v", term, version, got, err)
+	is, version, got, err := parsePoll(with[1:])
+	if err != nil || is != of || version != 1 || got.Digest() != m.Digest() {
+		t.Errorf("%+v, %d, %v, %v", is, version, got, err)
 	}
 }
 
 // TestBadPolls: a question that no seat asks is refused, and says why.
 func TestBadPolls(t *testing.T) {
 	m := born(t)
-	whole := appendPoll(nil, 7, m, true)
+	n := newNode(t, "b")
+	n.has(m)
+	whole := appendPoll(nil, n.reported(), m, true)
 	changed := func(at int, to byte) []byte {
 		b := bytes.Clone(whole)
 		b[at] = to
@@ -50,27 +53,39 @@ func TestBadPolls(t *testing.T) {
 		"half a head":             whole[:pollHead-1],
 		"another kind":            changed(0, 2),
 		"a reserved byte":         changed(7, 1),
-		"a map of another one":    changed(16, 2),
+		"a map of another one":    changed(24, 2),
 		"half a map":              whole[:len(whole)-1],
 		"something behind a map":  append(bytes.Clone(whole), 0),
 		"one byte of a map":       whole[:pollHead+1],
 		"a map of another format": changed(pollHead, 99),
 	} {
-		n := newNode(t, "b")
-		n.has(m)
 		if _, err := n.Answer(t.Context(), "a", b); !errors.Is(err, cluster.ErrMalformed) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if n.seatTerm.Load() != 0 {
-			t.Errorf("%s: its term counts", name)
+		if n.fresh.Load() != 0 {
+			t.Errorf("%s: what it says of the map counts", name)
 		}
 	}
 }
 
-// asked has a node answer a poll.
-func (n *node) asked(t testing.TB, term uint64, m *cluster.Map, send bool) (r seat.Report, err error) {
+// reported is what a report of now says of the node's clock. The clock is after its zero.
+func (n *node) reported() echo {
+	for time.Since(n.begun) == 0 {
+		time.Sleep(time.Nanosecond)
+	}
+	return echo{n.life, time.Since(n.begun)}
+}
+
+// asked has a node answer a poll of a seat that has read the meta group's state now, and had a report of the node.
+func (n *node) asked(t testing.TB, m *cluster.Map, send bool) (r seat.Report, err error) {
 	t.Helper()
-	b, err := n.Answer(context.Background(), "a", appendPoll(nil, term, m, send))
+	return n.askedOf(t, n.reported(), m, send)
+}
+
+// askedOf has a node answer a poll with an echo.
+func (n *node) askedOf(t testing.TB, of echo, m *cluster.Map, send bool) (r seat.Report, err error) {
+	t.Helper()
+	b, err := n.Answer(context.Background(), "a", appendPoll(nil, of, m, send))
 	if err != nil {
 		return r, err
 	}
@@ -80,30 +95,113 @@ func (n *node) asked(t testing.TB, term uint64, m *cluster.Map, send bool) (r se
 	return r, nil
 }
 
-// TestOlderSeats: who has heard a seat of a later term answers none of an earlier one, follows no map of it, and does not go by what it says of maps.
-func TestOlderSeats(t *testing.T) {
-	n, first, next := newNode(t, "b"), born(t), moving(t, "c")
-	n.has(first)
-	for _, term := range []uint64{3, 3, 7} {
-		if _, err := n.asked(t, term, first, false); err != nil {
-			t.Fatalf("term %d: %v", term, err)
+// TestEchoes: what a poll says of the map counts from the moment of the report that it echoes, if that is one of this life of the node.
+func TestEchoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, m := newNode(t, "b"), born(t)
+		n.has(m)
+		time.Sleep(time.Second)
+		r, err := n.askedOf(t, echo{}, m, false)
+		if err != nil || r.Life != n.life || r.Stamp != time.Second || n.life == 0 {
+			t.Fatalf("a report of life %x, of %v, %v; it is life %x, and 1s is over", r.Life, r.Stamp, err, n.life)
 		}
-	}
-	n.fresh.Store(0)
-	for _, send := range []bool{false, true} {
-		if _, err := n.asked(t, 6, next, send); !errors.Is(err, errOldSeat) {
-			t.Errorf("with a map %v: %v", send, err)
+		time.Sleep(time.Second)
+		for name, c := range map[string]struct {
+			of   echo
+			want time.Duration
+		}{
+			"no report":                     {echo{}, 0},
+			"of this life, without a stamp": {echo{n.life, 0}, 0},
+			"of an earlier life":            {echo{n.life + 1, time.Second}, 0},
+			"of a moment that has not come": {echo{n.life, 2*time.Second + 1}, 0},
+			"of no moment":                  {echo{n.life, -1}, 0},
+			"of the report":                 {echo{n.life, r.Stamp}, time.Second},
+			"of now":                        {echo{n.life, 2 * time.Second}, 2 * time.Second},
+		} {
+			n.fresh.Store(0)
+			if _, err := n.askedOf(t, c.of, m, false); err != nil || time.Duration(n.fresh.Load()) != c.want {
+				t.Errorf("%s: known behind %v, want %v; %v", name, time.Duration(n.fresh.Load()), c.want, err)
+			}
 		}
-	}
-	if _, err := n.asked(t, 6, first, false); !errors.Is(err, errOldSeat) {
-		t.Errorf("the map in force: %v", err)
-	}
-	if n.fresh.Load() != 0 || len(n.followed) != 0 {
-		t.Errorf("fresh %d, followed %v", n.fresh.Load(), n.followed)
-	}
-	if _, err := n.asked(t, 7, next, true); err != nil || !slices.Equal(n.followed, []uint64{2}) {
-		t.Errorf("the seat: %v, followed %v", err, n.followed)
-	}
+	})
+}
+
+// TestLatePoll: a poll that is held up, until another node leads the group and the map is a later one, does not have the new leader believe that the old map is the newest one.
+func TestLatePoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		defer c.seat.Stop()
+		r, b := c.seat.leads(), c.others["b"]
+		sits := func() {
+			t.Helper()
+			if _, err := c.seat.sitOnce(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		ask := c.seat.ask
+		var late []byte // the poll that is held up, to b
+		c.seat.ask = func(ctx context.Context, node string, question []byte) ([]byte, error) {
+			if node == "b" && late == nil && b.fresh.Load() != 0 {
+				late = question
+				return nil, errAway
+			}
+			return ask(ctx, node, question)
+		}
+		sits() // a report
+		time.Sleep(time.Second)
+		sits() // its echo
+		time.Sleep(time.Second)
+		sits() // and one that does not arrive
+		if late == nil {
+			t.Fatal("no poll was held up")
+		}
+		time.Sleep(time.Second)
+		reign := time.Since(b.begun) // b is elected
+		time.Sleep(time.Second)
+		if _, err := b.Answer(t.Context(), "a", late); err != nil {
+			t.Fatal(err)
+		}
+		if b.isFresh(b.now.Load(), reign) {
+			t.Error("a leader believes a poll that was made before its reign")
+		}
+		sits() // its answer is the first report since the election
+		if b.isFresh(b.now.Load(), reign) {
+			t.Error("a leader believes a poll whose seat had no report of its reign")
+		}
+		time.Sleep(time.Second)
+		sits()
+		if !b.isFresh(b.now.Load(), reign) {
+			t.Error("a leader is never told that its map is the newest one")
+		}
+	})
+}
+
+// TestStaysFresh: while the seat polls once in pollIdle, and waits for a node that does not answer, a leader knows at any time that its map is the newest one.
+func TestStaysFresh(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		defer c.seat.Stop()
+		ask := c.seat.ask
+		c.seat.ask = func(ctx context.Context, node string, question []byte) ([]byte, error) {
+			if node == "c" {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return ask(ctx, node, question)
+		}
+		time.Sleep(time.Second)
+		c.seat.wg.Go(c.seat.sit)
+		time.Sleep(2 * (pollIdle + pollTime))
+		b := c.others["b"]
+		for at := range 100 {
+			time.Sleep(pollIdle / 4)
+			synctest.Wait()
+			if !b.isFresh(b.now.Load(), 0) {
+				t.Fatalf("at look %d it is not, and was at %v of %v", at, time.Duration(b.fresh.Load()), time.Since(b.begun))
+			}
+		}
+	})
 }
 
 // TestFollowsPolls: a node follows a later map that a poll brings, and no older one, and tells which one it has.
@@ -131,7 +229,7 @@ func TestFollowsPolls(t *testing.T) {
 			n.has(c.has)
 		}
 		n.follow(c.follow)
-		r, err := n.asked(t, 3, c.sent, c.send)
+		r, err := n.asked(t, c.sent, c.send)
 		if (err != nil) != (c.reports == 0) || r.Map != c.reports || c.follow != nil && !errors.Is(err, c.follow) {
 			t.Errorf("%s: reports map %d, %v", name, r.Map, err)
 		}
@@ -151,7 +249,7 @@ func TestFresh(t *testing.T) {
 			t.Error("before any seat was heard")
 		}
 		time.Sleep(time.Second)
-		if _, err := n.asked(t, 3, first, false); err != nil {
+		if _, err := n.asked(t, first, false); err != nil {
 			t.Fatal(err)
 		}
 		for since, want := range map[time.Duration]bool{0: true, time.Second - 1: true, time.Second: false, 2 * time.Second: false} {
@@ -167,7 +265,7 @@ func TestFresh(t *testing.T) {
 		if fresh(0) {
 			t.Error("it does not end")
 		}
-		if _, err := n.asked(t, 3, first, false); err != nil {
+		if _, err := n.asked(t, first, false); err != nil {
 			t.Fatal(err)
 		}
 		was := n.now.Load()
@@ -177,26 +275,6 @@ func TestFresh(t *testing.T) {
 		}
 		if !fresh(0) {
 			t.Error("a map that is later than the one that was said to be the newest")
-		}
-	})
-}
-
-// TestFreshSinceItCame: what a seat says counts from when it came, however long it takes to make its map durable: whoever leads since then has not heard it.
-func TestFreshSinceItCame(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t, "b")
-		n.has(born(t))
-		follow := n.env.Follow
-		n.env.Follow = func(ctx context.Context, m *cluster.Map) error {
-			time.Sleep(time.Second)
-			return follow(ctx, m)
-		}
-		time.Sleep(time.Second)
-		if _, err := n.asked(t, 3, moving(t, "c"), true); err != nil {
-			t.Fatal(err)
-		}
-		if now := n.now.Load(); n.isFresh(now, 1500*time.Millisecond) || !n.isFresh(now, 999*time.Millisecond) {
-			t.Errorf("heard at %v", time.Duration(n.fresh.Load()))
 		}
 	})
 }
@@ -215,7 +293,7 @@ func TestReport(t *testing.T) {
 	n.engine.set(consensus.Status{Group: 9, ID: 1}) // that is none of the map's
 	n.note(1, seat.Doing{Act: seat.Promote, Replica: 4})
 	n.note(2, seat.Doing{Why: "of when it led"})
-	r, err := n.asked(t, 3, m, false)
+	r, err := n.asked(t, m, false)
 	if err != nil || r.Map != 2 || len(r.Groups) != 2 {
 		t.Fatalf("%+v, %v", r, err)
 	}
@@ -230,7 +308,7 @@ func TestReport(t *testing.T) {
 	}
 	lead.Fenced = errors.New("x")
 	n.engine.set(lead)
-	if r, err := n.asked(t, 3, m, false); err != nil || len(r.Groups) != 1 || r.Groups[0].Group != 2 {
+	if r, err := n.asked(t, m, false); err != nil || len(r.Groups) != 1 || r.Groups[0].Group != 2 {
 		t.Errorf("a replica that was stopped: %+v, %v", r, err)
 	}
 }
@@ -274,11 +352,11 @@ func TestReportsArePrintable(t *testing.T) {
 // FuzzPoll: a question is refused, or it is one that a seat asks.
 func FuzzPoll(f *testing.F) {
 	f.Add([]byte{})
-	f.Add(appendPoll(nil, 7, born(f), false))
-	f.Add(appendPoll(nil, 7, born(f), true))
-	f.Add(appendPoll(nil, 1<<63, moving(f, "b"), true))
+	f.Add(appendPoll(nil, echo{7, 9}, born(f), false))
+	f.Add(appendPoll(nil, echo{7, 9}, born(f), true))
+	f.Add(appendPoll(nil, echo{1 << 63, -1}, moving(f, "b"), true))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		term, version, m, err := parsePoll(b)
+		of, version, m, err := parsePoll(b)
 		if err != nil {
 			if !errors.Is(err, cluster.ErrMalformed) {
 				t.Fatalf("%v", err)
@@ -289,8 +367,8 @@ func FuzzPoll(f *testing.F) {
 		if m == nil {
 			has = &cluster.Map{Version: version}
 		}
-		if has.Version != version || !bytes.Equal(appendPoll(nil, term, has, m != nil), b) {
-			t.Fatalf("%x is read as term %d, version %d, %v", b, term, version, m)
+		if has.Version != version || !bytes.Equal(appendPoll(nil, of, has, m != nil), b) {
+			t.Fatalf("%x is read as %+v, version %d, %v", b, of, version, m)
 		}
 	})
 }
