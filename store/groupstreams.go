@@ -16,7 +16,6 @@ import (
 // Which one a replica has its base says (package disk). A stream that no replica of the base has is an orphan: the replica was given up, and a crash came before its stream
 // was dropped, or it was never added, because a crash came behind Create. Nobody runs on it any more, so it is dropped: it would keep its
 // entries for ever.
-
 //
 // Group 0 is none of the store's: the cluster's meta group, whose machine is another one. Its entries stand in the same log, in the stream of the number of the replica,
 // and whoever runs it drops them.
@@ -24,6 +23,18 @@ import (
 // MetaReplica says which replica of group 0 the engine is about to create or to start. None of it runs meanwhile.
 func MetaReplica(s *Store, id consensus.ReplicaID) {
 	s.groups.streams.Store(consensus.GroupID(0), uint64(id)<<32)
+}
+
+// DropMeta drops what the log has of a replica of group 0, durably, whatever else is left of it. Nobody may run the replica, then or later. That there is nothing of it is no error.
+//
+// Errors: those of the log.
+func DropMeta(s *Store, id consensus.ReplicaID) error {
+	stream, has := uint64(id)<<32, false
+	s.journal.Log().Streams(func(i log.Info) { has = has || i.Stream == stream && !i.Dropped })
+	if !has {
+		return nil
+	}
+	return s.journal.Log().DropStream(stream)
 }
 
 // firstStream is the first stream of a group.

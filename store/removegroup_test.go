@@ -469,6 +469,38 @@ func TestOrphanStream(t *testing.T) {
 	}
 }
 
+// TestDropMeta: what the log has of a replica of the meta group goes, and nothing of another one; nothing is left of it after a restart, and to drop it again does no harm.
+func TestDropMeta(t *testing.T) {
+	fs := memFS()
+	n := open(t, alone(fs))
+	for id := consensus.ReplicaID(3); id <= 4; id++ {
+		MetaReplica(n.Store, id)
+		if err := EngineOf(n.Store).Create(0, id, consensus.State{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	has := func() (list []uint64) {
+		n.journal.Log().Streams(func(i log.Info) {
+			if uint32(i.Stream) == 0 && i.Stream != 0 && !i.Dropped {
+				list = append(list, i.Stream>>32)
+			}
+		})
+		slices.Sort(list)
+		return list
+	}
+	for range 2 {
+		if err := errors.Join(DropMeta(n.Store, 3), DropMeta(n.Store, 9)); err != nil || !slices.Equal(has(), []uint64{4}) {
+			t.Fatalf("replicas %v are left, %v", has(), err)
+		}
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n = open(t, alone(fs)); !slices.Equal(has(), []uint64{4}) {
+		t.Errorf("behind a restart replicas %v are left", has())
+	}
+}
+
 // TestCellsOfRemoved: the cell of a replica that is given up is believed by nobody; it is no other group's in this life, and of the same group it is
 // again, with a word that is not below the last one.
 func TestCellsOfRemoved(t *testing.T) {

@@ -183,6 +183,9 @@ func TestSeatIsFound(t *testing.T) {
 		"one answers another state":   {"n2", func(_ int, _ *clienttest.Seat, n string) ([]byte, bool) { return []byte(`{"state":"may"}`), n == "n1" }, 2, 0},
 		"one does not answer":         {"n2", func(_ int, _ *clienttest.Seat, n string) ([]byte, bool) { return clienttest.Silent, n == "n1" }, 2, 6 * time.Second},
 		"nobody is known for a while": {"n2", func(asked int, _ *clienttest.Seat, _ string) ([]byte, bool) { return to(""), asked <= 10 }, 12, 2 * time.Second},
+		"it is busy for a while": {"n1", func(asked int, _ *clienttest.Seat, _ string) ([]byte, bool) {
+			return text(wire.ClusterAnswer{State: wire.ClusterBusy, Why: "too much"}), asked <= 3
+		}, 5, time.Second},
 		"it changes in the middle": {"n4", func(asked int, s *clienttest.Seat, n string) ([]byte, bool) {
 			if asked == 2 { // n4 has just lost it
 				s.Lead("n5")
@@ -235,6 +238,7 @@ func TestSeatHostile(t *testing.T) {
 		"task 0":         {text(wire.ClusterAnswer{State: wire.ClusterTaken, Task: &wire.ClusterTask{}}), client.ErrOutcomeUnknown, "without a number"},
 		"refused":        {text(wire.ClusterAnswer{State: wire.ClusterRefused, Why: "no\x1b[2J\nroom"}), admin.ErrRefused, "room"},
 		"refused mutely": {text(wire.ClusterAnswer{State: wire.ClusterRefused}), admin.ErrRefused, "does not say why"},
+		"always busy":    {text(wire.ClusterAnswer{State: wire.ClusterBusy, Why: "no\x1b[2J\nroom"}), client.ErrOverloaded, "room"},
 		"no map":         {text(wire.ClusterAnswer{State: wire.ClusterTaken, Task: task}), client.ErrProtocol, "task 1 is agreed on"},
 		"half a map":     {text(wire.ClusterAnswer{State: wire.ClusterTaken, Task: task, Map: []byte{3, 0}}), client.ErrProtocol, "task 1 is agreed on"},
 	} {

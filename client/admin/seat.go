@@ -47,6 +47,7 @@ type seeker struct {
 
 	failed  map[string]error // by node: why it has not answered, of its last try
 	heard   bool             // a node has said that nobody is known to be the seat, or who is
+	busy    string           // what the seat has too much of, if it was the last to say so; it has done nothing
 	unknown error            // the question may have been answered: why that is not known
 }
 
@@ -106,12 +107,16 @@ func (s *seeker) round(ctx context.Context, round int) (none wire.ClusterAnswer,
 			continue
 		}
 		delete(s.failed, node)
+		s.busy = ""
 		switch answer.State {
 		case wire.ClusterNotSeat:
 			s.heard = true
 			if answer.Seat != "" {
 				queue = append([]string{answer.Seat}, queue...)
 			}
+		case wire.ClusterBusy:
+			s.busy = fmt.Sprintf("node %q: %s", node, whyOf(answer))
+			return none, nil // and not the next node, which would say that this one is the seat
 		case wire.ClusterUnknown:
 			s.heard = true
 			s.unknown = fmt.Errorf("node %q: %s", node, whyOf(answer))
@@ -195,7 +200,7 @@ func parseAnswer(q wire.ClusterQuestion, text []byte) (a wire.ClusterAnswer, err
 	if err := json.Unmarshal(text, &a); err != nil {
 		return wire.ClusterAnswer{}, fmt.Errorf("an answer about the cluster that is no JSON of that: %s", wire.CleanText([]byte(err.Error())))
 	}
-	may := []string{wire.ClusterRefused, wire.ClusterUnknown, wire.ClusterNotSeat, wire.ClusterTaken}
+	may := []string{wire.ClusterRefused, wire.ClusterBusy, wire.ClusterUnknown, wire.ClusterNotSeat, wire.ClusterTaken}
 	switch {
 	case q.Do == wire.ClusterJoin:
 		may = []string{wire.ClusterRefused, wire.ClusterMay, wire.ClusterWait}
@@ -243,6 +248,8 @@ func (s *seeker) over(ctx context.Context) error {
 		return fmt.Errorf("%w; to ask again does no harm", base.Caused(client.ErrOutcomeUnknown, s.unknown))
 	case errors.Is(why, context.Canceled):
 		return why
+	case s.busy != "":
+		return fmt.Errorf("%w: %s", client.ErrOverloaded, s.busy)
 	case s.heard:
 		text := "the nodes that answer know of nobody who leads the meta group: a majority of its nodes must be up"
 		if nodes := s.meta(); len(nodes) > 0 {

@@ -39,8 +39,9 @@ func refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrRequest, fmt.Sprintf(format, args...))
 }
 
-// Plan works out the task that a request comes to, and the state with it. A request that is fulfilled already comes to a task without moves, and one that a task which
-// runs does already comes to that task, so that a request may be made again. now is milliseconds since 1970.
+// Plan works out the task that a request comes to, and the state with it. A request that a task does which runs comes to that task, so that it may be made again, and so does one to add nodes
+// that a task has added before, if nothing has to move: next is s then. One to add nodes that have their share, and that no task which is known has added, is refused; any other one that is fulfilled comes to a task
+// without moves. now is milliseconds since 1970.
 //
 // ErrRequest, ErrBusy.
 func Plan(s *meta.State, r Request, now int64) (next *meta.State, task *meta.Task, err error) {
@@ -53,7 +54,7 @@ func Plan(s *meta.State, r Request, now int64) (next *meta.State, task *meta.Tas
 		case r.is(t):
 			return s, t, nil
 		default:
-			return nil, nil, fmt.Errorf("%w: task %d (%s); wait for it (kvclient cluster tasks --watch), or cancel it", ErrBusy, t.ID, Describe(t))
+			return nil, nil, fmt.Errorf("%w: task %d (%s); wait for it (kvclient cluster tasks --watch), or, if it waits for a node that does not come back, cancel it first (kvclient cluster cancel %d)", ErrBusy, t.ID, Describe(t), t.ID)
 		}
 	}
 	d := s.Map.Draft()
@@ -77,6 +78,12 @@ func Plan(s *meta.State, r Request, now int64) (next *meta.State, task *meta.Tas
 	}
 	if err != nil {
 		return nil, nil, err
+	}
+	if r.Kind == meta.Add && known && len(t.Moves) == 0 {
+		if done := r.doneBy(s); done != nil {
+			return s, done, nil
+		}
+		return nil, nil, refuse("%s in the cluster already, with all that it is to have: nothing is to be done", areOf(r.ids()))
 	}
 	next = s.Clone()
 	if !known {
@@ -104,6 +111,24 @@ func (r *Request) ids() (list []string) {
 // is says whether a task does what the request asks for.
 func (r *Request) is(t *meta.Task) bool {
 	return t.State == meta.Runs && t.Kind == r.Kind && t.Replicas == r.Replicas && slices.Equal(t.Nodes, r.ids())
+}
+
+// doneBy is the newest task that has done what the request asks for; nil: none is known.
+func (r *Request) doneBy(s *meta.State) *meta.Task {
+	for i := len(s.Tasks) - 1; i >= 0; i-- {
+		if t := &s.Tasks[i]; t.State == meta.Done && t.Kind == r.Kind && slices.Equal(t.Nodes, r.ids()) {
+			return t
+		}
+	}
+	return nil
+}
+
+// areOf begins a sentence about nodes.
+func areOf(ids []string) string {
+	if len(ids) == 1 {
+		return fmt.Sprintf("node %q is", ids[0])
+	}
+	return fmt.Sprintf("nodes %s are each", strings.Join(ids, ", "))
 }
 
 // check holds a request to what makes sense for a map, and for the tasks before it.

@@ -91,6 +91,12 @@ func planned(t fataler, s *meta.State, r Request) (*meta.State, *meta.Task) {
 	if err != nil {
 		t.Fatalf("%+v: %v", r, err)
 	}
+	if next == s { // it was done before
+		if task.State != meta.Done {
+			t.Fatalf("%+v: nothing is to be done, and %+v is not done", r, task)
+		}
+		return s, task
+	}
 	d := s.Map.Draft()
 	groups := map[string]bool{}
 	for _, m := range task.Moves {
@@ -143,7 +149,6 @@ func TestPlan(t *testing.T) {
 		most   int
 	}{
 		{"add one", Request{Kind: meta.Add, Nodes: []Node{f}}, "abcdef", "[2 2 2 2 2 2]", 3, 5, 2, 3},
-		{"add one that is there", Request{Kind: meta.Add, Nodes: []Node{named("c", "x")}}, "abcde", "[2 2 2 3 3]", 3, 5, 0, 0},
 		{"add two", Request{Kind: meta.Add, Nodes: []Node{f, named("g", "x")}}, "abcdefg", "[1 1 2 2 2 2 2]", 3, 5, 2, 2},
 		{"add a zone", Request{Kind: meta.Add, Nodes: []Node{f, named("g", "z")}}, "abcdefg", "[1 1 1 1 2 2 4]", 3, 5, 6, 9}, // zones come before shares
 		{"remove one", Request{Kind: meta.Remove, Nodes: []Node{{ID: "a"}}}, "bcde", "[3 3 3 3]", 3, 3, 3, 6},
@@ -263,7 +268,7 @@ func TestPlanAgain(t *testing.T) {
 		{Kind: meta.Rebalance}, {Kind: meta.Replace, Old: "b", Nodes: r.Nodes}, {Kind: meta.Replace, Old: "a", Nodes: []Node{named("g", "x")}},
 		{Kind: meta.Remove, Nodes: []Node{{ID: "a"}}}, {Kind: meta.Add, Nodes: []Node{{ID: "a", Store: named("a", "x").Store}}}, {Kind: meta.Replicas, Replicas: 5},
 	} {
-		if _, _, err := Plan(s, other, 9); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), "task 1 (replace a by f)") {
+		if _, _, err := Plan(s, other, 9); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), "task 1 (replace a by f)") || !strings.Contains(err.Error(), "cancel it first (kvclient cluster cancel 1)") {
 			t.Errorf("%+v: %v", other, err)
 		}
 	}
@@ -286,6 +291,52 @@ func TestPlanAgain(t *testing.T) {
 	}
 	if p := Pause(over, true); !p.Paused || Pause(p, true) != nil || Pause(p, false).Paused {
 		t.Errorf("%+v", p)
+	}
+}
+
+// TestPlanAddAgain: to add nodes that are in comes to the task that has added them, and is refused if none has; if something has to move, it is a task of its own.
+func TestPlanAddAgain(t *testing.T) {
+	add := func(ids ...string) (r Request) {
+		r.Kind = meta.Add
+		for _, id := range ids {
+			r.Nodes = append(r.Nodes, named(id, "x"))
+		}
+		return r
+	}
+	born := five(t)
+	for ids, text := range map[string]string{"c": `node "c" is in the cluster already`, "a c": "nodes a, c are each in the cluster already"} {
+		if next, task, err := Plan(born, add(strings.Fields(ids)...), 7); next != nil || task != nil || !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), text) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %+v, %v", ids, task, err)
+		}
+	}
+	s, _ := planned(t, born, add("f"))
+	next, task, err := Plan(s, add("f"), 9)
+	if err != nil || next != s || task.ID != 1 || task.State != meta.Done {
+		t.Errorf("again: %+v, %v", task, err)
+	}
+	if _, _, err := Plan(s, add("f", "a"), 9); !errors.Is(err, ErrRequest) {
+		t.Errorf("with one that was there before: %v", err)
+	}
+	odd := s.Clone()
+	d := s.Map.Draft()
+	for i := range d.Groups[1:] { // f loses all that it has
+		g := &d.Groups[1+i]
+		if p := g.At("f"); p != nil {
+			id := p.ID
+			for n := range d.Nodes {
+				if g.At(n) == nil {
+					g.Add(n)
+					break
+				}
+			}
+			g.Take(id, 0)
+		}
+	}
+	if odd.Map, err = d.Map(s.Map); err != nil {
+		t.Fatal(err)
+	}
+	if next, task, err := Plan(odd, add("f"), 9); err != nil || next == odd || len(task.Moves) == 0 || task.ID != 2 {
+		t.Errorf("without its share: %+v, %v", task, err)
 	}
 }
 

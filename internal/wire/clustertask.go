@@ -57,6 +57,7 @@ type ClusterNode struct {
 const (
 	ClusterNotSeat = "not-seat" // Seat is to be asked; "": nobody is known to lead the meta group now, ask again
 	ClusterRefused = "refused"  // Why says why, for people; nothing was done
+	ClusterBusy    = "busy"     // too much is under way at the seat, Why says what; nothing was done, ask again
 	ClusterUnknown = "unknown"  // Why says why it is not known whether it was done; asking again does no harm
 	ClusterTaken   = "taken"    // it is done: the task is agreed on, or was before
 	ClusterPlan    = "plan"     // Dry: what would be done

@@ -266,12 +266,23 @@ func (r *Replica) Stop(forget bool) error {
 	}
 	r.disk.Lock()
 	defer r.disk.Unlock()
-	for _, name := range [...]string{r.c.File + freshSuffix, r.c.File + receivedSuffix, r.c.File} {
-		if err := wholefile.Remove(r.c.FS, r.c.Dir, name); err != nil {
+	if err := RemoveFile(r.c.FS, r.c.Dir, r.c.File); err != nil {
+		return err
+	}
+	r.life.created = false
+	return nil
+}
+
+// RemoveFile removes what is left of a replica that is given up, once the log has nothing of it, without reading it: a damaged file goes, too. No Replica may have it open. It may be
+// called again after an error.
+//
+// Errors: those of the file system.
+func RemoveFile(fs vfs.FS, dir, file string) error {
+	for _, name := range [...]string{file + freshSuffix, file + receivedSuffix, file} { // the file last: what names the replica goes when nothing else is left
+		if err := wholefile.Remove(fs, dir, name); err != nil {
 			return fmt.Errorf("document: the file of a replica that was forgotten cannot be removed: %w", err)
 		}
 	}
-	r.life.created = false
 	return nil
 }
 

@@ -29,6 +29,8 @@ type Env struct {
 	Engine func() consensus.Engine
 	// MetaReplica says which replica of the meta group the engine is about to create or to start (store.MetaReplica).
 	MetaReplica func(id consensus.ReplicaID)
+	// DropMeta drops what the log has of a replica of the meta group that does not run (store.DropMeta).
+	DropMeta func(id consensus.ReplicaID) error
 	// MayTakePart is closed when the node's replicas may take part in their groups.
 	MayTakePart <-chan struct{}
 	// Ask asks another node; its Answer answers.

@@ -120,14 +120,13 @@ func (c *Changer) hostNow() error {
 		return nil
 	}
 	if g.r != nil && g.id != want {
-		runs := g.running.Swap(nil) != nil
-		err := c.forget(g.r, g.id, runs)
-		g.r = nil // if it failed, too: a replica that was stopped starts no more, and forgetOthers opens what is left anew
+		err := g.r.Stop(g.running.Swap(nil) != nil)
+		g.r = nil // if it failed, too: a replica that was stopped starts no more, and forgetOthers gives up what is left
 		if err != nil {
 			return err
 		}
 	}
-	select { // here, because one that is forgotten is started, too
+	select {
 	case <-c.env.MayTakePart:
 	case <-c.ctx.Done():
 		return c.ctx.Err()
@@ -175,18 +174,8 @@ func founders(m *cluster.Map) (s consensus.State, first document.Content) {
 	return s, content{meta.Begin(m)}
 }
 
-// forget gives a replica up. One that does not run is started for it, because the engine drops the logs of those that run.
-func (c *Changer) forget(r *document.Replica, id consensus.ReplicaID, runs bool) error {
-	c.env.MetaReplica(id)
-	if !runs {
-		if err := r.Start(c.ctx); err != nil && !errors.Is(err, consensus.ErrNoLog) {
-			return err
-		}
-	}
-	return r.Stop(true)
-}
-
-// forgetOthers gives up what is left of replicas that the map has not.
+// forgetOthers gives up what is left of replicas that the map has not, its log first. Nothing of it is read: a file that is damaged, or that a newer program has written, must not keep
+// the node from the replica that the map gives it now.
 func (c *Changer) forgetOthers(want consensus.ReplicaID) error {
 	names, err := c.env.FS.List(c.env.Dir)
 	if err != nil {
@@ -198,9 +187,9 @@ func (c *Changer) forgetOthers(want consensus.ReplicaID) error {
 		if !is || err != nil || id == 0 || consensus.ReplicaID(id) == want {
 			continue
 		}
-		r, err := c.open(consensus.ReplicaID(id))
+		err = c.env.DropMeta(consensus.ReplicaID(id))
 		if err == nil {
-			err = c.forget(r, consensus.ReplicaID(id), false)
+			err = document.RemoveFile(c.env.FS, c.env.Dir, name)
 		}
 		if err != nil {
 			return fmt.Errorf("replica %d of the meta group, which the shard map has not any more: %w", id, err)

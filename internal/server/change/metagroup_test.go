@@ -217,6 +217,28 @@ func TestDamagedMetaFile(t *testing.T) {
 	}
 }
 
+// TestDamagedFileOfBefore: a file of a replica that the map has no more goes, whatever stands in it, and the next replica comes.
+func TestDamagedFileOfBefore(t *testing.T) {
+	first, second, third, old, fresh := changes(t)
+	for name, m := range map[string]*cluster.Map{"the map has none here": second, "the map has another one here": third} {
+		for what, content := range map[string]string{"empty": "", "of something else": strings.Repeat("x", 200), "too long": strings.Repeat("x", 3<<20)} {
+			n := newNode(t, "a")
+			n.has(first)
+			n.hosts(t)
+			n = n.again(t)
+			file := metaFile + string(rune('0'+old))
+			n.write(t, file, content)
+			n.write(t, file+".received", content)
+			n.has(m)
+			n.hosts(t)
+			want := map[*cluster.Map][]string{third: {metaFile + string(rune('0'+fresh))}}[m]
+			if got := n.files(t); !slices.Equal(got, want) || n.engine.logs[consensus.ReplicaID(old)] || len(n.engine.logs) != len(want) {
+				t.Errorf("%s, %s: files %v, want %v; logs %v", name, what, got, want, n.engine.logs)
+			}
+		}
+	}
+}
+
 // TestTakesPartWhenItMay: no replica is created or started before the node's replicas may take part, and Stop does not wait for that.
 func TestTakesPartWhenItMay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

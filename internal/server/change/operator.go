@@ -121,6 +121,14 @@ func (c *Changer) change(ctx context.Context, r *document.Replica, s *meta.State
 				a := c.answer(s, wire.ClusterRefused)
 				a.Why = err.Error()
 				return a, nil
+			case errors.Is(err, consensus.ErrBusy):
+				a := c.answer(s, wire.ClusterBusy)
+				a.Why = fmt.Sprintf("the meta group takes no more at the moment, and nothing was done: ask again (%v)", err)
+				return a, nil
+			case errors.Is(err, document.ErrFull), errors.Is(err, consensus.ErrTooLarge):
+				a := c.answer(s, wire.ClusterRefused)
+				a.Why = fmt.Sprintf("what the meta group has to remember of it is too much, and nothing was done: wait until no task runs, and name fewer nodes at a time (%v)", err)
+				return a, nil
 			case errors.Is(err, consensus.ErrNotLeader):
 				return c.notSeat(c.now.Load()), nil
 			case err != nil:

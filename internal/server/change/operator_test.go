@@ -13,6 +13,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/internal/consensus/document"
 	"github.com/rdmakv/rdmakv/internal/meta"
 	"github.com/rdmakv/rdmakv/internal/seat"
 	"github.com/rdmakv/rdmakv/internal/server/base"
@@ -89,7 +90,7 @@ func TestQuestions(t *testing.T) {
 		"add two":             {nil, `{"do":"add","nodes":[` + comes("d") + `,` + comes("e") + `]}`, wire.ClusterTaken, "", "add d e", 2, true, false},
 		"add it again":        {adding, `{"do":"add","nodes":[` + comes("d") + `]}`, wire.ClusterTaken, "", "add d", 2, true, false},
 		"add another one":     {adding, `{"do":"add","nodes":[` + comes("e") + `]}`, wire.ClusterRefused, "another task", "", 2, false, false},
-		"add one that is in":  {nil, `{"do":"add","nodes":[` + comes("c") + `]}`, wire.ClusterTaken, "", "add c", 2, true, false},
+		"add one that is in":  {nil, `{"do":"add","nodes":[` + comes("c") + `]}`, wire.ClusterRefused, `"c" is in the cluster already`, "", 1, false, false},
 		"remove":              {over, `{"do":"remove","nodes":[{"id":"d"}]}`, wire.ClusterTaken, "", "remove d", 3, true, false},
 		"remove too many":     {nil, `{"do":"remove","nodes":[{"id":"c"}]}`, wire.ClusterRefused, "2 nodes would be left", "", 1, false, false},
 		"remove a stranger":   {nil, `{"do":"remove","nodes":[{"id":"x"}]}`, wire.ClusterRefused, `"x" is not in the cluster`, "", 1, false, false},
@@ -266,6 +267,26 @@ func TestFallsMeanwhile(t *testing.T) {
 	n.engine.with(func() { n.engine.silent = false })
 	if s, err := n.confirmed(t.Context(), r); err != nil || s.Version != 1 {
 		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// TestTakesNoMore: what the meta group does not take is no unknown outcome: nothing was done, and the answer says what to do.
+func TestTakesNoMore(t *testing.T) {
+	for name, c := range map[string]struct {
+		refuses error
+		state   string
+		why     string
+	}{
+		"too much is under way": {fmt.Errorf("x: %w", consensus.ErrBusy), wire.ClusterBusy, "ask again"},
+		"an entry too large":    {fmt.Errorf("x: %w", consensus.ErrTooLarge), wire.ClusterRefused, "name fewer nodes"},
+		"a state too large":     {fmt.Errorf("x: %w", document.ErrFull), wire.ClusterRefused, "name fewer nodes"},
+		"something else":        {errors.New("x"), wire.ClusterUnknown, "has not confirmed"},
+	} {
+		n, _ := seated(t)
+		n.engine.with(func() { n.engine.refuses = c.refuses })
+		if a, err := n.operates(t, `{"do":"rebalance"}`); err != nil || a.State != c.state || !strings.Contains(a.Why, c.why) || a.Map != nil || a.Version != 1 || strings.Contains(a.Why, "\n") {
+			t.Errorf("%s: %+v, %v", name, a, err)
+		}
 	}
 }
 

@@ -70,6 +70,17 @@ func (e *model) with(f func()) {
 // metaReplica is Env.MetaReplica.
 func (e *model) metaReplica(id consensus.ReplicaID) { e.with(func() { e.about = id }) }
 
+// dropMeta is Env.DropMeta.
+func (e *model) dropMeta(id consensus.ReplicaID) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.runs == id {
+		return fmt.Errorf("replica %d runs, and its log is to go", id)
+	}
+	delete(e.logs, id)
+	return nil
+}
+
 func (e *model) Create(_ consensus.GroupID, id consensus.ReplicaID, _ consensus.State) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -243,7 +254,7 @@ func newNode(t testing.TB, id string) *node {
 	}
 	n.Changer = New(Env{
 		Node: id, FS: n.fs, Dir: "data", Log: base.NewLog(slog.New(slog.NewTextHandler(n.lines, nil))), Logger: slog.New(slog.DiscardHandler),
-		Engine: func() consensus.Engine { return n.engine }, MetaReplica: n.engine.metaReplica, MayTakePart: n.may,
+		Engine: func() consensus.Engine { return n.engine }, MetaReplica: n.engine.metaReplica, DropMeta: n.engine.dropMeta, MayTakePart: n.may,
 		Ask: func(ctx context.Context, node string, question []byte) ([]byte, error) {
 			if n.ask == nil {
 				return nil, errAway

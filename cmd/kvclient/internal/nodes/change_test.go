@@ -117,6 +117,7 @@ func TestChanges(t *testing.T) {
 		"detached, JSON":        {ch: change{yes: true, detach: true}, output: "json", begins: true, says: []string{`"id":3`, `"state":"runs"`}},
 		"watched, JSON":         {ch: change{yes: true}, output: "json", begins: true, says: []string{`"state":"done"`, `"map_version":6`}},
 		"it runs already":       {spoil: func(f *fakeCluster) { f.task.ID = 3 }, begins: true, says: []string{"task 3 (add n4?[2J) runs already: 0 of 3 moves", "is done"}},
+		"it was done before":    {spoil: func(f *fakeCluster) { f.task.ID, f.task.State = 3, "done" }, begins: true, says: []string{"task 3 (add n4?[2J) has done that: nothing is left to do", "is done"}},
 		"nothing moves":         {ch: change{yes: true}, spoil: func(f *fakeCluster) { f.task.Moves = nil }, begins: true, says: []string{"no replica has to move", "new"}},
 		"nothing is to be done": {r: admin.ChangeRequest{Kind: admin.Rebalance}, spoil: func(f *fakeCluster) { f.task.Moves = nil }, says: []string{"no replica has to move"}},
 		"nothing, JSON":         {r: admin.ChangeRequest{Kind: admin.Rebalance}, output: "json", spoil: func(f *fakeCluster) { f.task.Moves = nil }, says: []string{`"moves":[]`}},

@@ -111,7 +111,7 @@ func (p *plan) note(r admin.ChangeRequest, at func(string) *planNode) {
 	}
 }
 
-// runs says whether a task that runs already does what was asked for.
+// runs says whether a task does what was asked for, or has done it.
 func (p *plan) runs() bool { return p.Task.ID != 0 }
 
 // changed says whether nodes come or go.
@@ -131,6 +131,9 @@ func (p *plan) asks() bool { return !p.runs() && (len(p.Task.Moves) > 0 || p.cha
 // text is the plan for people.
 func (p *plan) text() string {
 	what := doctor.OneLine(p.Task.What)
+	if p.runs() && p.Task.State == "done" {
+		return fmt.Sprintf("task %d (%s) has done that: nothing is left to do\n", p.Task.ID, what)
+	}
 	if p.runs() {
 		return fmt.Sprintf("task %d (%s) runs already: %s\n", p.Task.ID, what, progressText(p.Task))
 	}
