@@ -276,6 +276,16 @@ type Engine interface {
 	Stop(g GroupID, forget bool) error
 }
 
+// A Salvager gets out of a replica what a group that has lost its majority for good is to go on with. An Engine may be one.
+type Salvager interface {
+	// Salvage has a machine apply all entries that a replica's log has, also those of which nobody knows whether they are committed, and returns the index of
+	// the newest one. A write that was acknowledged may be among them: a majority had it, and this replica may not have heard of that. The replica does not run,
+	// and must never be started again once Salvage was called, because it has applied what others may replace. Salvage may be called again after an error.
+	//
+	// Errors: ErrNoLog, ErrClosed, ctx's, and those of the log and of the machine.
+	Salvage(ctx context.Context, g GroupID, id ReplicaID, m Machine) (last uint64, err error)
+}
+
 // Errors. They are wrapped with what they are about.
 var (
 	// ErrConfig: a configuration breaks a rule; nothing was done.
