@@ -103,7 +103,7 @@ func TestCheckChangeOfReplicas(t *testing.T) {
 				r.Group[shard] = g % 3
 			}
 		}), ErrFixed, "4 groups become 3"},
-		"another id of a group": {first, later(first, func(_ *Map, r *Replication) { r.Groups[3].ID = 9 }), ErrFixed, "group 4 becomes group 9"},
+		"another id of a group": {first, later(first, func(_ *Map, r *Replication) { r.Groups[3].ID = 9 }), ErrFixed, "shard 3 goes from group 4 to group 9, which was group 0"},
 		"a shard of another group": {first, later(first, func(_ *Map, r *Replication) {
 			r.Group[0], r.Group[1] = r.Group[1], r.Group[0]
 		}), ErrFixed, "shard 0 goes from group 1 to group 2"},
@@ -121,6 +121,68 @@ func TestCheckChangeOfReplicas(t *testing.T) {
 		err := CheckChange(tc.previous, tc.next)
 		if !errors.Is(err, tc.want) || (err == nil) != (tc.want == nil) || err != nil && !strings.Contains(err.Error(), tc.text) {
 			t.Errorf("%s: %v, want %v with %q", name, err, tc.want, tc.text)
+		}
+	}
+}
+
+// TestCheckChangeBurns: a group may give way to a new one, with all its shards, and its id never comes back; whichever versions a node has missed.
+func TestCheckChangeBurns(t *testing.T) {
+	later := func(m *Map, f func(*Map, *Replication)) *Map {
+		next, r := *m, *m.Replication
+		next.Version++
+		next.Owner, r.Group, r.Groups, next.Replication = slices.Clone(m.Owner), slices.Clone(r.Group), slices.Clone(r.Groups), &r
+		f(&next, &r)
+		return &next
+	}
+	keep := func(*Map, *Replication) {}
+	first := sampleReplicas()
+	burnt := later(first, burns(2, 5))
+	for name, tc := range map[string]struct {
+		previous, next *Map
+		want           error
+		text           string
+	}{
+		"once":      {first, burnt, nil, ""},
+		"by and by": {burnt, later(burnt, burns(5, 6)), nil, ""},
+		"at once":   {first, later(burnt, burns(5, 6)), nil, ""},
+		"two":       {first, later(burnt, burns(3, 6)), nil, ""},
+
+		"back":                          {burnt, later(later(first, keep), keep), ErrFixed, "shard 1 goes from group 5 to group 2, which was group 0"},
+		"another under the same id":     {burnt, later(later(first, keep), burns(3, 5)), ErrFixed, "goes"},
+		"of another one":                {burnt, later(later(burnt, keep), func(_ *Map, r *Replication) { r.Groups[3].Was = 0 }), ErrFixed, "group 5, which was group 2, is said to have been group 0"},
+		"made of one that is there":     {first, later(first, burnsAs(2, 5, 1)), ErrMalformed, "group 1, which is there"},
+		"made of one that was before":   {burnt, later(later(burnt, keep), burnsAs(5, 6, 2)), ErrFixed, "shard 1 goes from group 5 to group 6, which was group 2"},
+		"a new one that was nothing":    {first, later(first, burnsAs(2, 5, 0)), ErrFixed, "shard 1 goes from group 2 to group 5, which was group 0"},
+		"shards of two, of one of them": {first, later(first, func(m *Map, r *Replication) { burns(2, 5)(m, r); r.Group[0], m.Owner[0] = r.Group[1], m.Owner[1] }), ErrFixed, "shards of group 1 go to groups"},
+		"some of its shards": {first, later(first, func(m *Map, r *Replication) {
+			burns(2, 5)(m, r)
+			r.Group[1], m.Owner[1] = r.Group[0], m.Owner[0]
+		}), ErrFixed, "shard 1 goes from group 2 to group 1"},
+	} {
+		err := CheckChange(tc.previous, tc.next)
+		if !errors.Is(err, tc.want) || (err == nil) != (tc.want == nil) || err != nil && !strings.Contains(err.Error(), tc.text) {
+			t.Errorf("%s: %v, want %v with %q", name, err, tc.want, tc.text)
+		}
+	}
+}
+
+// burns has a group of the map be replaced by another one, whose only replica is where the first of the old one is.
+func burns(id, next uint32) func(*Map, *Replication) { return burnsAs(id, next, id) }
+
+// burnsAs is burns of a map that says that the new group was another one.
+func burnsAs(id, next, was uint32) func(*Map, *Replication) {
+	return func(m *Map, r *Replication) {
+		i := slices.IndexFunc(r.Groups, func(g Group) bool { return g.ID == id })
+		g := Group{ID: next, Was: was, Top: 1, Replicas: []Replica{{Node: r.Groups[i].Replicas[0].Node, ID: 1}}}
+		r.Groups = append(slices.Delete(slices.Clone(r.Groups), i, i+1), g)
+		for shard, at := range r.Group {
+			switch {
+			case int(at) == i:
+				r.Group[shard] = uint16(len(r.Groups) - 1)
+			case int(at) > i:
+				r.Group[shard]--
+			}
+			m.Owner[shard] = r.Groups[r.Group[shard]].Replicas[0].Node
 		}
 	}
 }

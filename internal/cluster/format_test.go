@@ -108,6 +108,18 @@ func sampleMap() *Map {
 	return m
 }
 
+// sampleRecovered is a map in which group 2 has become group 5.
+func sampleRecovered() *Map {
+	m := sampleLive()
+	d := m.Draft()
+	d.Recover(2, d.Group(2).Replicas[0].Node)
+	next, err := d.Map(m)
+	if err != nil {
+		panic(err)
+	}
+	return next
+}
+
 // samples has one encoding of each kind.
 func samples() map[string][]byte {
 	m := sampleMember()
@@ -123,6 +135,7 @@ func samples() map[string][]byte {
 		"map":        AppendMap(nil, sampleMap()),
 		"replicas":   AppendMap(nil, fixed(sampleReplicas())),
 		"live":       AppendMap(nil, sampleLive()),
+		"recovered":  AppendMap(nil, sampleRecovered()),
 	}
 }
 
@@ -147,7 +160,7 @@ func reencode(kind string, b []byte) ([]byte, error) {
 			return nil, err
 		}
 		return AppendTable(nil, v), nil
-	case "map", "replicas", "live":
+	case "map", "replicas", "live", "recovered":
 		v, err := ParseMap(b)
 		if err != nil {
 			return nil, err

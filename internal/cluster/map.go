@@ -181,17 +181,18 @@ func (m *Map) String() string {
 	return fmt.Sprintf("shard map of cluster %s, version %d, digest %016x: %d shards on %d nodes", m.identity(), m.Version, m.Digest(), len(m.Owner), len(m.Nodes))
 }
 
-// A map of format 1 has no Replication, one of format 2 has one without a meta group, one of format 3 has one with it.
+// A map of format 1 has no Replication, one of format 2 has one without a meta group, one of format 3 has one with it, and one of format 4 has groups that were others.
 const (
-	mapFormat      = 1
-	replicasFormat = 2
-	liveFormat     = 3
+	mapFormat       = 1
+	replicasFormat  = 2
+	liveFormat      = 3
+	recoveredFormat = 4
 )
 
 // MaxMap bounds the bytes of an encoded map.
 const MaxMap = 32 + MaxName + MaxNodes*(1+MaxName+4) + MaxShards*2 + maxReplication
 
-// AppendMap appends a map, for the wire and for the disk; see appendReplication for what formats 2 and 3 have behind it:
+// AppendMap appends a map, for the wire and for the disk; see appendReplication for what formats 2 to 4 have behind it:
 //
 //	┌format┬ 0 ┬nodes┬shards┬ 0 ┬version┬cluster┬name┐
 //	└1     ┴1  ┴2    ┴2     ┴2  ┴8      ┴16     ┴1+n ┘
@@ -208,6 +209,9 @@ func AppendMap(dst []byte, m *Map) []byte {
 		format = replicasFormat
 		if m.Replication.Meta != nil {
 			format = liveFormat
+		}
+		if m.Replication.recovered() {
+			format = recoveredFormat
 		}
 	}
 	dst = append(dst, format, 0)
@@ -233,7 +237,7 @@ func AppendMap(dst []byte, m *Map) []byte {
 func ParseMap(b []byte) (*Map, error) {
 	f := fields{b: b}
 	format := uint8(mapFormat)
-	if len(b) > 0 && (b[0] == replicasFormat || b[0] == liveFormat) {
+	if len(b) > 0 && b[0] >= replicasFormat && b[0] <= recoveredFormat {
 		format = b[0]
 	}
 	f.format("a shard map", format)
@@ -259,7 +263,7 @@ func ParseMap(b []byte) (*Map, error) {
 		m.Owner = append(m.Owner, f.u16())
 	}
 	if format >= replicasFormat && f.err == nil {
-		m.Replication = f.replication(nodes, shards, format == liveFormat)
+		m.Replication = f.replication(nodes, shards, format >= liveFormat, format == recoveredFormat)
 	}
 	if err := f.done(); err != nil {
 		return nil, err

@@ -217,6 +217,7 @@ type Status struct {
 	Leads     bool
 	Config    Config // in force here
 	Last      uint64 // index of the newest entry of the log
+	LastTerm  uint64 // its term; 0: there is none, or it is trimmed and nothing is behind it
 	Committed uint64
 	Applied   uint64 // published by the machine
 	First     uint64 // index of the oldest entry that is not trimmed

@@ -45,18 +45,21 @@ type Report struct {
 
 // A GroupReport is what a node says of its replica of a group.
 type GroupReport struct {
-	Group   uint32            `json:"group"`
-	Replica uint64            `json:"replica"`
-	Leads   bool              `json:"leads"`
-	Term    uint64            `json:"term"`
-	Config  uint64            `json:"config"` // index of the configuration that it has published
-	Voters  []uint64          `json:"voters"`
-	Learns  []uint64          `json:"learns,omitempty"` // learners
-	Last    uint64            `json:"last"`             // index of its newest entry
-	Away    []uint64          `json:"away,omitempty"`   // of a leader: voters that it has not heard of lately
-	Match   map[uint64]uint64 `json:"match,omitempty"`  // of a leader: up to which index the others have its entries
-	Step    string            `json:"step,omitempty"`   // of a leader: what it does to bring the group to what the map wants
-	Why     string            `json:"why,omitempty"`    // and what it waits for
+	Group   uint32   `json:"group"`
+	Replica uint64   `json:"replica"`
+	Leads   bool     `json:"leads"`
+	Term    uint64   `json:"term"`
+	Config  uint64   `json:"config"` // index of the configuration that it has published
+	Voters  []uint64 `json:"voters"`
+	Learns  []uint64 `json:"learns,omitempty"` // learners
+	Last    uint64   `json:"last"`             // index of its newest entry
+	// LastTerm is the term of that entry, Heard the replica that it knows to lead, if another one does; 0: none.
+	LastTerm uint64            `json:"last_term,omitempty"`
+	Heard    uint64            `json:"heard,omitempty"`
+	Away     []uint64          `json:"away,omitempty"`  // of a leader: voters that it has not heard of lately
+	Match    map[uint64]uint64 `json:"match,omitempty"` // of a leader: up to which index the others have its entries
+	Step     string            `json:"step,omitempty"`  // of a leader: what it does to bring the group to what the map wants
+	Why      string            `json:"why,omitempty"`   // and what it waits for
 }
 
 // of returns what a replica of a group has said of itself, and the version of the map that its node had in force; nil: nothing.

@@ -87,6 +87,7 @@ func New(cfg Config) (*Server, error) {
 			Answer: func(ctx context.Context, node string, question []byte) ([]byte, error) {
 				return srv.change.Answer(ctx, node, question)
 			},
+			Learn:   func(ctx context.Context, node string) error { return srv.change.Learn(ctx, node) },
 			Changed: func() { clusterNode{srv}.ReleaseOwned() },
 		})
 		dir := cfg.dir()

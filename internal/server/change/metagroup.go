@@ -105,6 +105,11 @@ func (c *Changer) host() {
 }
 
 func (c *Changer) hostNow() error {
+	select { // first, because the node may hear of a later map until then
+	case <-c.env.MayTakePart:
+	case <-c.ctx.Done():
+		return c.ctx.Err()
+	}
 	if s := c.meta.state(); s != nil && s.Map.Version > c.now.Load().m.Version {
 		if err := c.env.Follow(c.ctx, s.Map); err != nil {
 			return fmt.Errorf("the map that the meta group has agreed on: %w", err)
@@ -125,11 +130,6 @@ func (c *Changer) hostNow() error {
 		if err != nil {
 			return err
 		}
-	}
-	select {
-	case <-c.env.MayTakePart:
-	case <-c.ctx.Done():
-		return c.ctx.Err()
 	}
 	if err := c.forgetOthers(want); err != nil || want == 0 {
 		return err

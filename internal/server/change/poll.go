@@ -73,6 +73,9 @@ func parsePoll(b []byte) (of echo, version uint64, m *cluster.Map, err error) {
 
 // Answer answers what another node asks.
 func (c *Changer) Answer(ctx context.Context, node string, question []byte) ([]byte, error) {
+	if len(question) > 0 && question[0] == kindMap {
+		return c.tell(question)
+	}
 	of, version, m, err := parsePoll(question)
 	if err != nil {
 		return nil, err
@@ -155,7 +158,10 @@ func (c *Changer) report(now *inForce) seat.Report {
 			continue
 		}
 		one := seat.GroupReport{
-			Group: g.ID, Replica: uint64(st.ID), Leads: st.Leads, Term: st.Term, Config: st.Config.Index, Last: st.Last, Away: seat.Away(&st),
+			Group: g.ID, Replica: uint64(st.ID), Leads: st.Leads, Term: st.Term, Config: st.Config.Index, Last: st.Last, LastTerm: st.LastTerm, Away: seat.Away(&st),
+		}
+		if !st.Leads && st.Leader != st.ID {
+			one.Heard = uint64(st.Leader)
 		}
 		for _, m := range st.Config.Voters {
 			one.Voters = append(one.Voters, uint64(m.ID))

@@ -1,0 +1,126 @@
+package seat
+
+import (
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/meta"
+)
+
+// lost are reports of nodes a to d of which group 1, that a move is under way of, has lost its majority: a's replica is left, and d's, which learns, too.
+func lost() Reports {
+	r := reports(0, []uint64{1, 2, 3}, []uint64{4})
+	delete(r, "b")
+	delete(r, "c")
+	for _, n := range []string{"a", "d"} {
+		r.at(n, func(_ *Report, g *GroupReport) { g.Last, g.LastTerm = 90, 5 })
+	}
+	return r
+}
+
+// TestRecover: a group that has lost its majority is replaced by one with another id, of one replica; its moves are dropped, and everything else stays.
+func TestRecover(t *testing.T) {
+	s := moving(t)
+	next, loss, err := Recover(s, lost(), 1, "a", 77)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (&Loss{Group: 1, From: "a", Replica: 1, Last: 90, Heard: []string{"a", "d"}, Away: []string{"b", "c"}, Made: 3}); !reflect.DeepEqual(loss, want) {
+		t.Errorf("%+v, want %+v", loss, want)
+	}
+	after, answer := s.Apply(meta.AppendEntry(nil, next))
+	if err := meta.Outcome(answer); err != nil {
+		t.Fatal(err)
+	}
+	d := after.Map.Draft()
+	if want := (&cluster.DraftGroup{ID: 3, Was: 1, Top: 1, Replicas: []cluster.DraftReplica{{Node: "a", ID: 1}}}); d.Group(1) != nil || !reflect.DeepEqual(d.Group(3), want) {
+		t.Errorf("%+v, want %+v", d.Group(3), want)
+	}
+	if before := s.Map.Draft(); !reflect.DeepEqual(d.Group(2), before.Group(2)) || !reflect.DeepEqual(d.Groups[0], before.Groups[0]) || !maps.Equal(d.Nodes, before.Nodes) {
+		t.Errorf("%+v, before %+v", d, before)
+	}
+	for shard := range s.Map.Owner {
+		was, is := s.Map.Replication.Groups[s.Map.Replication.Group[shard]].ID, after.Map.Replication.Groups[after.Map.Replication.Group[shard]].ID
+		if was == 1 && is != 3 || was != 1 && is != was {
+			t.Errorf("shard %d goes from group %d to %d", shard, was, is)
+		}
+	}
+	if m := after.Tasks[0].Moves[0]; m.State != meta.Dropped || m.Ended != 77 || after.Tasks[0].Moves[1].State != meta.Waits {
+		t.Errorf("%+v", after.Tasks[0].Moves)
+	}
+	// Again: it is done, and nothing changes.
+	again, loss, err := Recover(after, lost(), 1, "a", 78)
+	if err != nil || again != after || loss.Made != 3 {
+		t.Errorf("again: %+v, %v", loss, err)
+	}
+	if _, _, err := Recover(after, lost(), 1, "d", 78); !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), "recovered before, as group 3") {
+		t.Errorf("again, from another node: %v", err)
+	}
+	// The task that was under way ends, or goes on with what is left of it.
+	r := reports(0, nil, nil)
+	for range 3 {
+		if n := Step(after, r, Limits{}, 80); n != nil {
+			after = n
+		}
+	}
+	if m := after.Tasks[0].Moves[0]; m.State != meta.Dropped {
+		t.Errorf("%+v", m)
+	}
+	// A node that comes back with the first map goes by the newest one.
+	if err := cluster.CheckChange(s.Map, after.Map); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRecoverRefuses: what is not lost, and what is no beginning of a group, is not recovered, and the error says why in one line.
+func TestRecoverRefuses(t *testing.T) {
+	back := func(r Reports, node string, id uint64) {
+		all := reports(0, []uint64{1, 2, 3}, []uint64{4})[node]
+		all.Groups = slices.Clone(all.Groups)
+		r[node] = all
+		r.at(node, func(_ *Report, g *GroupReport) { g.Replica, g.Last, g.LastTerm = id, 80, 5 })
+	}
+	for name, c := range map[string]struct {
+		group uint32
+		from  string
+		f     func(r Reports)
+		want  string
+	}{
+		"the meta group":           {0, "a", func(Reports) {}, "meta group, which answers"},
+		"no such group":            {9, "a", func(Reports) {}, "there is no group 9: 1, 2 are"},
+		"a stranger":               {1, "x", func(Reports) {}, `"x" is not in the cluster`},
+		"no replica there":         {2, "d", func(Reports) {}, `"d" has no replica of group 2: a, b, c have`},
+		"it leads":                 {1, "a", func(r Reports) { r.at("a", func(_ *Report, g *GroupReport) { g.Leads = true }) }, "has a leader"},
+		"it knows who leads":       {1, "a", func(r Reports) { r.at("a", func(_ *Report, g *GroupReport) { g.Heard = 2 }) }, "knows a leader, replica 2"},
+		"a majority answers":       {1, "a", func(r Reports) { back(r, "b", 2) }, "a majority of group 1 answers, 2 of the 3"},
+		"it does not answer":       {1, "b", func(Reports) {}, `"b" does not answer`},
+		"it was stopped":           {1, "a", func(r Reports) { n := r["a"]; n.Stopped, n.Groups = map[uint32]string{1: "rot"}, nil; r["a"] = n }, "stopped by an error, and is no beginning of a group: rot"},
+		"it does not run":          {1, "a", func(r Reports) { n := r["a"]; n.Groups = n.Groups[1:]; r["a"] = n }, "does not run its replica"},
+		"it has nothing":           {1, "a", func(r Reports) { r.at("a", func(_ *Report, g *GroupReport) { g.Last = 0 }) }, "has nothing yet"},
+		"it knows no voters":       {1, "a", func(r Reports) { r.at("a", func(_ *Report, g *GroupReport) { g.Voters = nil }) }, "has nothing yet"},
+		"it learns":                {1, "d", func(Reports) {}, "has no vote"},
+		"another has more":         {1, "a", func(r Reports) { more(r, 91, 5) }, `at node "d" has more, up to entry 91 of term 5`},
+		"another has a later term": {1, "a", func(r Reports) { more(r, 70, 6) }, `at node "d" has more, up to entry 70 of term 6`},
+		"a majority of a later configuration": {1, "a", func(r Reports) {
+			r.at("d", func(_ *Report, g *GroupReport) { g.Voters, g.Last = []uint64{1, 2, 4}, 89 })
+		}, "a majority of group 1 answers, 2 of the 3 voters that node \"d\" knows"},
+		"nobody answers": {1, "a", func(r Reports) { clear(r) }, `"a" does not answer`},
+	} {
+		s, r := moving(t), lost()
+		c.f(r)
+		next, _, err := Recover(s, r, c.group, c.from, 1)
+		if next != nil || !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// more has d's replica, which votes by what it knows, have more than a's.
+func more(r Reports, last, term uint64) {
+	r.at("d", func(_ *Report, g *GroupReport) { g.Last, g.LastTerm, g.Voters = last, term, []uint64{2, 3, 4} })
+}
