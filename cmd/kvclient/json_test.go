@@ -37,6 +37,7 @@ var notJSON = map[string]string{
 	"cluster cancel":        "needs a cluster: TestTaskTold",
 	"cluster pause":         "needs a cluster: TestTasksJSON",
 	"cluster resume":        "needs a cluster: TestTasksJSON",
+	"cluster recover":       "needs a cluster: TestRecoverTold",
 	"fabric perf":           "TestPerf",
 	"admin gossip-keys":     "needs a cluster: test/doctor",
 	"cluster init":          "needs a cluster: TestCommandsOverCluster, test/doctor",

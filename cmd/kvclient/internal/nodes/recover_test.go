@@ -1,0 +1,92 @@
+package nodes
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/rdmakv/rdmakv/client/admin"
+	"github.com/rdmakv/rdmakv/cmd/kvclient/internal/app"
+	"github.com/rdmakv/rdmakv/internal/cli"
+)
+
+// A fakeRecovery answers one request.
+type fakeRecovery struct {
+	answer admin.ClusterAnswer
+	err    error
+	asked  []admin.RecoverRequest
+}
+
+func (f *fakeRecovery) Recover(_ context.Context, r admin.RecoverRequest) (admin.ClusterAnswer, error) {
+	f.asked = append(f.asked, r)
+	return f.answer, f.err
+}
+
+// TestRecoverFlags: flags that make no sense end with the exit code of usage, before any node is asked; without --accept-loss nothing is asked for that changes something.
+func TestRecoverFlags(t *testing.T) {
+	for _, c := range []struct{ group, from, want string }{
+		{"", "n1", "are needed"}, {"3", "", "are needed"}, {"", "", "are needed"}, {"x", "n1", "is no group"}, {"-1", "n1", "is no group"}, {"4294967296", "n1", "is no group"},
+		{"0", "n1", "is the meta group"}, {"3", "N1\x1b", "node id"},
+	} {
+		usage := (*cli.UsageError)(nil)
+		if _, err := recoverRequest(c.group, c.from, true); !errors.As(err, &usage) || !strings.Contains(fmt.Sprint(err), c.want) || strings.ContainsAny(fmt.Sprint(err), "\x1b\n") {
+			t.Errorf("%q, %q: %v", c.group, c.from, err)
+		}
+	}
+	for _, accept := range []bool{true, false} {
+		if r, err := recoverRequest("3", "n1", accept); err != nil || r != (admin.RecoverRequest{Group: 3, From: "n1", AcceptLoss: accept, Dry: !accept}) {
+			t.Errorf("accepted %v: %+v, %v", accept, r, err)
+		}
+	}
+}
+
+// TestRecoverTold: who recovers is told what is lost and what to do next, in text and as JSON; a loss that was not accepted is a failure.
+func TestRecoverTold(t *testing.T) {
+	loss := admin.ClusterLoss{Group: 3, From: "n1", Replica: 2, Last: 118, Heard: []string{"n1"}, Away: []string{"n2", "n3\x1b[2J"}, Made: 7}
+	done := admin.ClusterLoss{Group: 3, From: "n1", Made: 7, Done: true}
+	alone := loss
+	alone.Away = nil
+	for name, c := range map[string]struct {
+		dry   bool
+		loss  *admin.ClusterLoss
+		err   error
+		says  []string
+		fails string
+	}{
+		"accepted":     {false, &loss, nil, []string{"node n1 has entries up to 118", "no answer from n2, n3?[2J", "group 7 takes its place", "cluster replicas 3"}, ""},
+		"not accepted": {true, &loss, nil, []string{"node n1 has entries up to 118", "is lost"}, "nothing was changed: --accept-loss"},
+		"nobody else":  {false, &alone, nil, []string{"no other node has a replica"}, ""},
+		"before":       {false, &done, nil, []string{"recovered before, from node n1: it is group 7"}, ""},
+		"before, dry":  {true, &done, nil, []string{"recovered before"}, ""},
+		"refused":      {false, nil, fmt.Errorf("x: %w: group 3 has a leader", admin.ErrRefused), nil, "group 3 has a leader"},
+		"no answer":    {false, nil, nil, nil, "cluster status"},
+	} {
+		for _, output := range []string{"", "json"} {
+			var out bytes.Buffer
+			f := &fakeRecovery{answer: admin.ClusterAnswer{MapVersion: 5, Loss: c.loss}, err: c.err}
+			err := runRecover(t.Context(), &app.App{Stdout: &out, Output: output}, f, admin.RecoverRequest{Group: 3, From: "n1", Dry: c.dry, AcceptLoss: !c.dry})
+			if len(f.asked) != 1 || (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) || errors.Is(err, admin.ErrRefused) != (c.err != nil) {
+				t.Errorf("%s, %q: asked %v, %v", name, output, f.asked, err)
+			}
+			if output == "json" && c.says != nil {
+				var r recoverReport
+				if err := json.Unmarshal(out.Bytes(), &r); err != nil || r.MapVersion != 5 || r.Loss == nil || r.Loss.Made != 7 || r.Recovered == c.dry && !c.loss.Done {
+					t.Errorf("%s: %s, %v", name, &out, err)
+				}
+				continue
+			}
+			for _, want := range c.says {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("%s: %q, want %q", name, &out, want)
+				}
+			}
+			if strings.Contains(out.String(), "\x1b") {
+				t.Errorf("%s: %q steers the terminal", name, &out)
+			}
+		}
+	}
+}
