@@ -198,7 +198,7 @@ func (r *ChangeRequest) check() error {
 
 // A RecoverRequest says which group is to be replaced by a new one, and of what.
 type RecoverRequest struct {
-	Group uint32 // of shards: not 0
+	Group uint32 // 0: the meta group, of which From makes a new one by itself
 	From  string // the node whose replica the new group is made of
 	// AcceptLoss says that the voters which do not answer are down and never come back with what they have, and that what From lacks is lost. Without it, and without Dry, the
 	// cluster refuses, and says what would be lost.
@@ -210,7 +210,7 @@ type RecoverRequest struct {
 type ClusterLoss = wire.ClusterLoss
 
 // Recover has a new group take the place of one that has lost its majority for good. It returns when the cluster has agreed on that; the node makes the new group then, within
-// seconds, and calls for its keys succeed again. The new group has one replica: SetReplicas gives it others. A group that was recovered from that node before is no error
+// seconds, and calls for its keys succeed again. The new group has one replica: SetReplicas gives it others, and Rebalance the meta group. A group that was recovered from that node before is no error
 // (Loss.Done). To call it again after any error does no harm.
 //
 // Nobody can know whether nodes that do not answer are down. If they live, and go on with the old group, what they acknowledge is lost when they hear of the new one, and until then there are two answers to a get.
@@ -218,12 +218,30 @@ type ClusterLoss = wire.ClusterLoss
 // Errors: client.ErrOptions for what no cluster could do; ErrRefused with the reason of the cluster: the group has a leader or a majority that answers, the node's replica is no beginning of a group or
 // another one has more, or the loss was not accepted. The others are those of Change. It needs the admin right.
 func (a *Admin) Recover(ctx context.Context, r RecoverRequest) (ClusterAnswer, error) {
-	err := cluster.CheckNodeID(r.From)
-	if err == nil && r.Group == 0 {
-		err = fmt.Errorf("group 0 is the meta group: it is recovered by its own node")
-	}
-	if err != nil {
+	if err := cluster.CheckNodeID(r.From); err != nil {
 		return ClusterAnswer{}, a.fail("cluster-recover", nil, fmt.Errorf("%w: %w", client.ErrOptions, err))
 	}
-	return a.simple(ctx, wire.ClusterQuestion{Do: wire.ClusterRecover, Group: r.Group, From: r.From, Accept: r.AcceptLoss, Dry: r.Dry})
+	q := wire.ClusterQuestion{Do: wire.ClusterRecover, Group: r.Group, From: r.From, Accept: r.AcceptLoss, Dry: r.Dry}
+	if r.Group != 0 {
+		return a.simple(ctx, q)
+	}
+	return a.atSeat(ctx, q, func(ctx context.Context) (ClusterAnswer, error) { return a.askOne(ctx, q, r.From) })
+}
+
+// askOne asks one node, whether it is the seat or not.
+func (a *Admin) askOne(ctx context.Context, q wire.ClusterQuestion, node string) (ClusterAnswer, error) {
+	s, err := newSeeker(a.rt, q)
+	if err != nil {
+		return ClusterAnswer{}, err
+	}
+	switch answer, err := s.at(ctx, node); {
+	case err != nil:
+		return ClusterAnswer{}, err
+	case answer.State == wire.ClusterRefused:
+		return ClusterAnswer{}, fmt.Errorf("%w: %s", ErrRefused, whyOf(answer))
+	case answer.State == wire.ClusterTaken || answer.State == wire.ClusterPlan:
+		return answer, nil
+	default:
+		return ClusterAnswer{}, fmt.Errorf("%w: node %q: %s; to ask again does no harm", client.ErrOutcomeUnknown, node, whyOf(answer))
+	}
 }

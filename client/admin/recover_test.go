@@ -15,9 +15,12 @@ func TestRecoverAsks(t *testing.T) {
 	s := clienttest.Live(t, 3, 0)
 	var asked []wire.ClusterQuestion
 	loss := &wire.ClusterLoss{Group: 3, From: "n2", Last: 9, Away: []string{"n1"}, Made: 7}
-	s.Say = func(_ string, q wire.ClusterQuestion) ([]byte, bool) {
+	s.Say = func(node string, q wire.ClusterQuestion) ([]byte, bool) {
 		if q.Do != wire.ClusterRecover {
 			return nil, false
+		}
+		if q.Group == 0 && node != "n2" {
+			t.Errorf("node %s is asked to make the meta group", node)
 		}
 		asked = append(asked, q)
 		switch {
@@ -38,7 +41,9 @@ func TestRecoverAsks(t *testing.T) {
 		{admin.RecoverRequest{Group: 3, From: "n2", Dry: true}, nil, 1, true},
 		{admin.RecoverRequest{Group: 3, From: "n2", AcceptLoss: true}, nil, 1, true},
 		{admin.RecoverRequest{Group: 3, From: "n2"}, admin.ErrRefused, 1, false},
-		{admin.RecoverRequest{Group: 0, From: "n2", AcceptLoss: true}, client.ErrOptions, 0, false},
+		{admin.RecoverRequest{Group: 0, From: "n2", AcceptLoss: true}, nil, 1, true}, // of that node alone
+		{admin.RecoverRequest{Group: 0, From: "n2"}, admin.ErrRefused, 1, false},
+		{admin.RecoverRequest{Group: 0, From: "n9", AcceptLoss: true}, client.ErrUnknownNode, 0, false},
 		{admin.RecoverRequest{Group: 3, From: "N2", AcceptLoss: true}, client.ErrOptions, 0, false},
 		{admin.RecoverRequest{Group: 3, AcceptLoss: true}, client.ErrOptions, 0, false},
 	} {

@@ -107,6 +107,19 @@ func (m *Map) Check() error {
 	return nil
 }
 
+// generationBits is how many low bits of a version count the maps of a generation.
+const generationBits = 32
+
+// Generation is how often the meta group had been made anew, without a majority of the one before, when the map was made. It stands in the upper half of the version: so every map of a later generation
+// is above all of earlier ones, those included that the lost replicas may have agreed on and nobody here has heard of.
+func (m *Map) Generation() uint32 { return uint32(m.Version >> generationBits) }
+
+// BeginsGeneration says whether the map is the one that a meta group which was made anew begins with.
+func (m *Map) BeginsGeneration() bool { return m.Generation() > 0 && uint32(m.Version) == 0 }
+
+// NextGeneration is the version of the first map of the next generation; 0: there is none.
+func (m *Map) NextGeneration() uint64 { return uint64(m.Generation()+1) << generationBits }
+
 // OwnerOf returns the id of the node that owns a shard. It panics if there is
 // no such shard: shards come from ShardOf with this map's own number.
 func (m *Map) OwnerOf(shard uint16) string { return m.Nodes[m.Owner[shard]].ID }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/meta"
 )
 
@@ -59,22 +60,13 @@ func Recover(s *meta.State, r Reports, group uint32, from string, millis int64) 
 	}
 	at := g.At(from)
 	if at == nil {
-		var nodes []string
-		for _, p := range g.Replicas {
-			nodes = append(nodes, p.Node)
-		}
-		return nil, nil, refuse("node %q has no replica of group %d: %s have", from, group, strings.Join(nodes, ", "))
+		return nil, nil, refuse("node %q has no replica of group %d: %s have", from, group, strings.Join(nodesOf(g), ", "))
 	}
 	loss = &Loss{Group: group, From: from, Replica: at.ID}
 	if err := r.mayRecover(group, from, at.ID, loss); err != nil {
 		return nil, nil, err
 	}
-	for _, p := range g.Replicas {
-		if !slices.Contains(loss.Heard, p.Node) {
-			loss.Away = append(loss.Away, p.Node)
-		}
-	}
-	slices.Sort(loss.Away)
+	loss.notes(g)
 	if d.Groups[len(d.Groups)-1].ID == math.MaxUint32 {
 		return nil, nil, refuse("no ids of groups are left")
 	}
@@ -160,4 +152,70 @@ func groupIDs(s *meta.State) string {
 		ids = append(ids, fmt.Sprint(g.ID))
 	}
 	return strings.Join(ids, ", ")
+}
+
+// topGap is how many ids of replicas are left out in each group when the meta group is made anew: those that the lost replicas have given out behind what is known are below.
+const topGap = 1 << 16
+
+// RecoverMeta works out the map of the next generation, in which the meta group has one replica, at a node. m is the newest map that is known, and r are reports of all nodes that answer, of now. What
+// was under way is not: replicas that were to leave stay, because nobody remembers the task, and each group's leader goes by what the map says.
+//
+// ErrRequest: the meta group has a leader or a majority that answers, or the node has no replica of it that could be a beginning, or another one has more.
+func RecoverMeta(m *cluster.Map, r Reports, from string) (*cluster.Map, *Loss, error) {
+	d := m.Draft()
+	if d == nil {
+		return nil, nil, refuse("this cluster has no meta group: an older version has made its map")
+	}
+	g := &d.Groups[0]
+	at := g.At(from)
+	if at == nil {
+		return nil, nil, refuse("node %q has no replica of the meta group: %s have", from, strings.Join(nodesOf(g), ", "))
+	}
+	loss := &Loss{From: from, Replica: at.ID}
+	if err := r.mayRecover(0, from, at.ID, loss); err != nil {
+		return nil, nil, err
+	}
+	loss.notes(g)
+	for i := range d.Groups {
+		one := &d.Groups[i]
+		if one.Top > math.MaxUint64-2*topGap {
+			return nil, nil, refuse("no ids of replicas are left in group %d", one.ID)
+		}
+		one.Top += topGap
+		stay := 0
+		for j := range one.Replicas {
+			if p := &one.Replicas[j]; stay < cluster.MaxReplicas { // more cannot stay; such a one leaves still
+				p.Leaves = false
+				stay++
+			}
+		}
+	}
+	g.Replicas = nil
+	g.Add(from)
+	next, err := d.Map(m)
+	if err != nil {
+		return nil, nil, refuse("%v", err)
+	}
+	if next.Version = m.NextGeneration(); next.Version == 0 {
+		return nil, nil, refuse("no versions of shard maps are left")
+	}
+	return next, loss, nil
+}
+
+// notes notes which nodes of a group do not answer for it.
+func (l *Loss) notes(g *cluster.DraftGroup) {
+	for _, n := range nodesOf(g) {
+		if !slices.Contains(l.Heard, n) {
+			l.Away = append(l.Away, n)
+		}
+	}
+	slices.Sort(l.Away)
+}
+
+// nodesOf are the nodes of the replicas of a group.
+func nodesOf(g *cluster.DraftGroup) (list []string) {
+	for _, p := range g.Replicas {
+		list = append(list, p.Node)
+	}
+	return list
 }

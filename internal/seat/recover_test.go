@@ -120,6 +120,64 @@ func TestRecoverRefuses(t *testing.T) {
 	}
 }
 
+// TestRecoverMeta: the meta group is made anew with one replica, by a map that is above all of before, ids of replicas of which nobody can have heard, and no replica that is on its way out.
+func TestRecoverMeta(t *testing.T) {
+	s := moving(t)
+	reports := func(nodes ...string) Reports {
+		r := Reports{}
+		for _, n := range nodes {
+			r[n] = Report{Map: 2, Groups: []GroupReport{{Group: 0, Replica: s.Map.Draft().Groups[0].At(n).ID, Voters: []uint64{1, 2, 3}, Last: 9, LastTerm: 3}}}
+		}
+		return r
+	}
+	m, loss, err := RecoverMeta(s.Map, reports("c"), "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(loss.Away, []string{"a", "b"}) || loss.Last != 9 || loss.Group != 0 || m.Version != 1<<32 || m.Generation() != 1 || !m.BeginsGeneration() {
+		t.Errorf("%+v, %v", loss, m)
+	}
+	d, was := m.Draft(), s.Map.Draft()
+	if g := d.Groups[0]; len(g.Replicas) != 1 || g.Replicas[0].Node != "c" || g.Replicas[0].ID != g.Top || g.Top <= was.Groups[0].Top+topGap {
+		t.Errorf("the meta group is %+v, was %+v", g, was.Groups[0])
+	}
+	for i := range d.Groups[1:] {
+		g, b := &d.Groups[1+i], &was.Groups[1+i]
+		if g.ID != b.ID || g.Top != b.Top+topGap || len(g.Replicas) != len(b.Replicas) || slices.ContainsFunc(g.Replicas, func(p cluster.DraftReplica) bool { return p.Leaves || b.Replica(p.ID).Node != p.Node }) {
+			t.Errorf("group %+v, was %+v", g, b)
+		}
+	}
+	if err := cluster.CheckChange(s.Map, m); err != nil {
+		t.Error(err)
+	}
+	if err := cluster.CheckChange(m, s.Map); err == nil {
+		t.Error("the map of before is followed")
+	}
+	// Once more, a generation later.
+	again, _, err := RecoverMeta(m, Reports{"c": {Map: m.Version, Groups: []GroupReport{{Group: 0, Replica: d.Groups[0].Top, Voters: []uint64{d.Groups[0].Top, 8, 9}, Last: 4}}}}, "c")
+	if err != nil || again.Version != 2<<32 || again.Generation() != 2 {
+		t.Errorf("%v, %v", again, err)
+	}
+	for name, c := range map[string]struct {
+		from string
+		r    Reports
+		want string
+	}{
+		"it does not answer":    {"a", reports("c"), `"a" does not answer`},
+		"a majority answers":    {"c", reports("c", "b"), "a majority of group 0 answers"},
+		"no replica of it":      {"d", reports("c"), `"d" has no replica of the meta group: a, b, c have`},
+		"somebody leads":        {"c", Reports{"c": {Groups: []GroupReport{{Replica: 3, Leads: true, Voters: []uint64{1, 2, 3}, Last: 9}}}}, "has a leader"},
+		"it knows who leads":    {"c", Reports{"c": {Groups: []GroupReport{{Replica: 3, Heard: 1, Voters: []uint64{1, 2, 3}, Last: 9}}}}, "knows a leader"},
+		"it has nothing":        {"c", Reports{"c": {Groups: []GroupReport{{Replica: 3}}}}, "has nothing yet"},
+		"it was stopped":        {"c", Reports{"c": {Stopped: map[uint32]string{0: "rot"}}}, "stopped by an error"},
+		"a map without a group": {"x", reports("c"), `"x" has no replica`},
+	} {
+		if next, _, err := RecoverMeta(s.Map, c.r, c.from); next != nil || !errors.Is(err, ErrRequest) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
 // more has d's replica, which votes by what it knows, have more than a's.
 func more(r Reports, last, term uint64) {
 	r.at("d", func(_ *Report, g *GroupReport) { g.Last, g.LastTerm, g.Voters = last, term, []uint64{2, 3, 4} })

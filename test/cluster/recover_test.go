@@ -178,3 +178,96 @@ func TestRecover(t *testing.T) {
 		t.Errorf("a key that never was: %v", err)
 	}
 }
+
+// TestRecoverMeta: three nodes of five are lost, and with them the majority of the meta group and of every group. The meta group is made anew at a node that is left, then each group is recovered; every write that all
+// replicas had is there, and nodes that come back take part in what is new, and in nothing else.
+func TestRecoverMeta(t *testing.T) {
+	if testing.Short() {
+		t.Skip("kills real nodes: make cluster-test")
+	}
+	w := newWorld(t)
+	for i, name := range []string{"spare", "fifth"} {
+		w.Nodes = append(w.Nodes, w.NewServer([]string{"n4", "n5"}[i], w.net.Host(name)))
+	}
+	if err := w.Start(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	w.must("east", "--server", w.Nodes[0].Addr(), "cluster", "init", "--replicas", "5", "--groups", "3", "n1", "n2", "n3", "n4", "n5")
+	w.allTakePart(t)
+	conn := w.dial("east")
+	const keys = 100
+	key := func(i int) []byte { return fmt.Appendf(nil, "kept %d", i) }
+	for i := range keys {
+		must(t, conn.Put(within(t), key(i), fmt.Appendf(nil, "v %d", i)))
+	}
+	w.allTakePart(t)
+	list := w.groups(w.Nodes[0])
+	gone, left := w.Nodes[2:], w.Nodes[:2]
+	run := func(args ...string) (out string, code int, errOut string) {
+		return w.kvclient(t, w.net.Host("east"), append([]string{"--server", left[0].Addr() + "," + left[1].Addr(), "cluster"}, args...)...)
+	}
+	if out, code, errOut := run("recover", "--group", "0", "--from", "n1", "--accept-loss"); code != 1 || !strings.Contains(errOut, "leader") && !strings.Contains(errOut, "a majority") {
+		t.Fatalf("a meta group that lives: %d\n%s%s", code, out, errOut)
+	}
+	for _, s := range gone {
+		must(t, s.Kill())
+	}
+	if out, code, errOut := run("recover", "--group", "0", "--from", "n3", "--accept-loss", "--timeout", "5s"); code == 0 {
+		t.Fatalf("from a node that is lost: %d\n%s%s", code, out, errOut)
+	}
+	// recovers has a group recovered from whichever of the two nodes has as much as the other one, and the command says which.
+	recovers := func(group string) {
+		t.Helper()
+		for ctx, from := within(t), "n1"; ; {
+			out, code, errOut := run("recover", "--group", group, "--from", from, "--accept-loss")
+			if code == 0 {
+				t.Logf("%s", out)
+				if out, code, errOut := run("recover", "--group", group, "--from", from, "--accept-loss"); code != 0 || !strings.Contains(out, "recovered before") {
+					t.Fatalf("group %s again: %d\n%s%s", group, code, out, errOut)
+				}
+				return
+			}
+			if strings.Contains(errOut, "recover from n2") {
+				from = "n2"
+			}
+			if pause(ctx, 200*time.Millisecond); ctx.Err() != nil {
+				t.Fatalf("group %s, from %s: %d\n%s%s", group, from, code, out, errOut)
+			}
+		}
+	}
+	recovers("0")
+	for _, g := range list {
+		recovers(fmt.Sprint(g.ID))
+	}
+	probe := w.dial("west", func(o *ConnOptions) { o.Addrs = []string{left[0].Addr(), left[1].Addr()} })
+	read := func(c *Conn, when string) {
+		t.Helper()
+		for i := range keys {
+			each, cancel := context.WithTimeout(t.Context(), servedWithin)
+			got, err := c.Get(each, key(i))
+			cancel()
+			if want := fmt.Sprintf("v %d", i); err != nil || string(got) != want {
+				t.Fatalf("%s: key %q is %q, %v; want %q", when, key(i), got, err, want)
+			}
+		}
+	}
+	read(probe, "after the recovery")
+	must(t, probe.Put(within(t), key(0), []byte("v 0"))) // and puts go on
+	for _, s := range gone {
+		must(t, s.Start(within(t))) // all three: a majority of the old meta group, and of each old group
+	}
+	read(w.dial("west", func(o *ConnOptions) { o.Addrs = []string{gone[0].Addr(), gone[1].Addr(), gone[2].Addr()} }), "asked at the nodes that are back")
+	for _, g := range w.groups(gone[0]) {
+		if slices.ContainsFunc(list, func(o groupStatus) bool { return o.ID == g.ID }) {
+			t.Errorf("group %d is back: %+v", g.ID, g)
+		}
+	}
+	for _, args := range [][]string{{"rebalance", "--yes"}, {"replicas", "3", "--yes"}} {
+		if out, code, errOut := run(append(args, "--timeout", "60s")...); code != 0 {
+			t.Fatalf("%v: %d\n%s%s", args, code, out, errOut)
+		}
+	}
+	w.well(t)
+	read(conn, "in the end")
+	w.alikeFrom(t, w.net.Host("east"), len(list))
+}

@@ -161,9 +161,10 @@ func (c *Changer) open(id consensus.ReplicaID) (*document.Replica, error) {
 	})
 }
 
-// founders are what the meta group of a first map begins with; nothing: a later map has made the replica, which gets its state from the others.
+// founders are what the meta group of a first map begins with, or of the first one of a generation, of which it is made anew (recovermeta.go); nothing: a later map has made the replica, which gets its
+// state from the others.
 func founders(m *cluster.Map) (s consensus.State, first document.Content) {
-	if m.Version > 1 {
+	if m.Version > 1 && !m.BeginsGeneration() {
 		return s, nil
 	}
 	s = consensus.State{Applied: 1, Term: 1, Config: consensus.Config{Index: 1}}

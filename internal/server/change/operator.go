@@ -55,6 +55,9 @@ func (c *Changer) operate(ctx context.Context, q *wire.ClusterQuestion) (*wire.C
 	if now == nil {
 		return &wire.ClusterAnswer{State: wire.ClusterRefused, Why: "this node has no shard map whose nodes can change: the cluster has none yet (kvclient cluster init), has no replicas, or an older version has made its map"}, nil
 	}
+	if q.Do == wire.ClusterRecover && q.Group == 0 {
+		return c.recoverMeta(ctx, q)
+	}
 	r := c.leads()
 	if r == nil {
 		return c.notSeat(now), nil
@@ -209,12 +212,23 @@ func (c *Changer) recovers(s *meta.State, q *wire.ClusterQuestion) (*meta.State,
 	if err != nil {
 		return nil, nil, err
 	}
-	loss := &wire.ClusterLoss{Group: l.Group, From: l.From, Replica: l.Replica, Last: l.Last, Heard: append([]string{}, l.Heard...), Away: append([]string{}, l.Away...), Made: l.Made, Done: next == s}
+	loss := lossOf(l)
+	loss.Done = next == s
 	if !q.Dry && !q.Accept && !loss.Done {
-		return nil, nil, fmt.Errorf("%w: what node %q lacks of group %d would be lost: it has entries up to %d, and %s; that has to be accepted (kvclient cluster recover --accept-loss)",
-			seat.ErrRequest, q.From, q.Group, l.Last, awayText(l.Away))
+		return nil, nil, unaccepted(loss)
 	}
 	return next, loss, nil
+}
+
+// lossOf is a loss as operators are told of it.
+func lossOf(l *seat.Loss) *wire.ClusterLoss {
+	return &wire.ClusterLoss{Group: l.Group, From: l.From, Replica: l.Replica, Last: l.Last, Heard: append([]string{}, l.Heard...), Away: append([]string{}, l.Away...), Made: l.Made}
+}
+
+// unaccepted refuses what nobody has accepted.
+func unaccepted(l *wire.ClusterLoss) error {
+	return fmt.Errorf("%w: what node %q lacks of group %d would be lost: it has entries up to %d, and %s; that has to be accepted (kvclient cluster recover --accept-loss)",
+		seat.ErrRequest, l.From, l.Group, l.Last, awayText(l.Away))
 }
 
 // awayText says which nodes do not answer for their replicas.

@@ -12,6 +12,8 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/internal/meta"
+	"github.com/rdmakv/rdmakv/internal/seat"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -59,7 +61,6 @@ func TestRecoverQuestion(t *testing.T) {
 		time.Sleep(reportFor)
 		refused(open, "has to be accepted (kvclient cluster recover --accept-loss)")
 		refused(`{"do":"recover","group":1,"from":"b","accept":true}`, `"b" does not answer`)
-		refused(`{"do":"recover","group":0,"from":"c","accept":true}`, "meta group")
 		refused(`{"do":"recover","group":1,"accept":true}`, `"" is not in the cluster`)
 		if a := ask(dry); a.State != wire.ClusterPlan || a.Loss == nil || a.Loss.Last != 1000 || !slices.Equal(a.Loss.Away, []string{"a", "b"}) || a.Loss.Made != 3 || a.Loss.Done || a.Map != nil {
 			t.Errorf("dry: %+v", a)
@@ -84,6 +85,114 @@ func TestRecoverQuestion(t *testing.T) {
 			t.Errorf("node c has map %d", v)
 		}
 	})
+}
+
+// TestMetaAnew: the meta group that has lost its majority is made anew by a node that is left of it, by the newest map that any node has; a node of before that comes back follows, and what is not lost is refused.
+func TestMetaAnew(t *testing.T) {
+	const ask = `{"do":"recover","from":"c","accept":true}`
+	operates := func(n *node, q string) *wire.ClusterAnswer {
+		t.Helper()
+		a, err := n.operates(t, q)
+		if err != nil || strings.Contains(a.Why, "\n") {
+			t.Fatalf("%s: %+v, %v", q, a, err)
+		}
+		return &a
+	}
+	synctest.Test(t, func(t *testing.T) {
+		first, next := born(t), moving(t, "c") // d, which has no replica of the meta group, has heard of the next map
+		n, d := newNode(t, "c"), newNode(t, "d")
+		defer n.Stop()
+		n.engine.leads = false
+		n.has(first)
+		n.hosts(t)
+		d.has(next)
+		d.engine.set(consensus.Status{Group: 1, ID: 4})
+		n.ask = func(ctx context.Context, node string, question []byte) ([]byte, error) {
+			if node == "d" {
+				return d.Answer(ctx, "c", question)
+			}
+			return nil, errAway
+		}
+		n.has(next) // else nobody would ask d, which the first map does not have
+		n.followed = nil
+		if a := operates(n, `{"do":"recover","from":"c"}`); a.State != wire.ClusterRefused || !strings.Contains(a.Why, "has to be accepted") || len(n.followed) != 0 {
+			t.Fatalf("not accepted: %+v", a)
+		}
+		if a := operates(n, `{"do":"recover","from":"c","dry":true}`); a.State != wire.ClusterPlan || !slices.Equal(a.Loss.Away, []string{"a", "b"}) || a.Loss.Last == 0 || len(n.followed) != 0 {
+			t.Fatalf("dry: %+v", a)
+		}
+		if a := operates(n, `{"do":"recover","from":"a","accept":true}`); a.State != wire.ClusterRefused || !strings.Contains(a.Why, "that one is to be asked") {
+			t.Errorf("another node: %+v", a)
+		}
+		a := operates(n, ask)
+		const version = 1 << 32
+		if a.State != wire.ClusterTaken || a.MapVersion != version || a.Loss.Done || !slices.Equal(n.followed, []uint64{version}) {
+			t.Fatalf("%+v, followed %v", a, n.followed)
+		}
+		if a := operates(n, ask); a.State != wire.ClusterTaken || !a.Loss.Done || len(n.followed) != 1 {
+			t.Errorf("again, before the replica is made: %+v", a)
+		}
+		// A crash comes before the replica is made.
+		m := n.now.Load().m
+		n = n.again(t)
+		defer n.Stop()
+		n.has(m)
+		n.hosts(t)
+		if files := n.files(t); len(files) != 1 || n.leads() == nil {
+			t.Fatalf("files %v, leads %v", files, n.leads())
+		}
+		s, err := n.confirmed(t.Context(), n.leads())
+		if err != nil || s.Map.Digest() != m.Digest() || len(s.Tasks) != 0 || len(m.Replication.Meta.Replicas) != 1 {
+			t.Fatalf("%+v, %v", s, err)
+		}
+		g := m.Draft().Group(1)
+		if g.At("c").Leaves || g.At("d") == nil || g.Top < next.Draft().Group(1).Top+1<<16 {
+			t.Errorf("group 1 is %+v", g)
+		}
+		// Everybody follows, also a node of before that has heard of maps which nobody here has.
+		old := newNode(t, "a")
+		older := next
+		for range 3 {
+			older = later(t, older, func(d *cluster.Draft) { d.Group(2).Top++ })
+		}
+		old.has(older)
+		n.ask = func(ctx context.Context, node string, question []byte) ([]byte, error) {
+			switch node {
+			case "a":
+				return old.Answer(ctx, "c", question)
+			case "d":
+				return d.Answer(ctx, "c", question)
+			}
+			return nil, errAway
+		}
+		if _, err := n.sitOnce(n.leads()); err != nil {
+			t.Fatal(err)
+		}
+		for name, o := range map[string]*node{"a": old, "d": d} {
+			if v := o.now.Load().m.Version; v != version {
+				t.Errorf("node %s has map %d", name, v)
+			}
+		}
+		if a := operates(n, ask); a.State != wire.ClusterTaken || a.Loss == nil || !a.Loss.Done {
+			t.Errorf("again: %+v", a)
+		}
+		// The seat of before is heard no more.
+		if r, err := old.asked(t, older, true); err != nil || r.Map != version {
+			t.Errorf("a map of the last generation is followed: %+v, %v", r, err)
+		}
+		if n.agreed(t, n.leads(), func(s *meta.State) *meta.State { return seat.Pause(s, true) }).Version != 2 {
+			t.Error("the new meta group does not go on")
+		}
+	})
+	n, _ := seated(t)
+	if a := operates(n, `{"do":"recover","from":"a","accept":true}`); a.State != wire.ClusterRefused || !strings.Contains(a.Why, "has a leader") {
+		t.Errorf("a meta group that has a leader: %+v", a)
+	}
+	n = newNode(t, "d")
+	n.has(moving(t, "c"))
+	if a := operates(n, `{"do":"recover","from":"d","accept":true}`); a.State != wire.ClusterRefused || !strings.Contains(a.Why, "has no replica of the meta group") {
+		t.Errorf("a node without a replica of it: %+v", a)
+	}
 }
 
 // TestLearn: a node that asks another one for its map follows it if it is a later one, and that alone.

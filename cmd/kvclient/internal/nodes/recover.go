@@ -51,7 +51,10 @@ replica has no vote, has nothing yet or was stopped by an error, and if another 
 that answers has more. The number of the old group is never used again, and versions
 rise. The new group is on the one node until kvclient cluster remove or replace has
 taken out the nodes that are lost, and kvclient cluster replicas 3 has given it others.
-The same command again does no harm.`,
+The same command again does no harm.
+
+--group 0 is the meta group, which answers for the cluster. If a majority of it is lost
+no other group can be recovered, so it comes first. Tasks that ran are forgotten.`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -74,11 +77,8 @@ func recoverRequest(group, from string, accept bool) (r admin.RecoverRequest, er
 		return r, cli.Usagef("--group GROUP and --from NODE are needed: kvclient cluster status shows groups without a leader, and their nodes")
 	}
 	id, err := strconv.ParseUint(group, 10, 32)
-	switch {
-	case err != nil:
+	if err != nil {
 		return r, cli.Usagef("%q is no group: want its number, which kvclient cluster status shows", group)
-	case id == 0:
-		return r, cli.Usagef("group 0 is the meta group, and not recovered by this command")
 	}
 	if err := cluster.CheckNodeID(from); err != nil {
 		return r, badName(from, err)
@@ -111,6 +111,9 @@ func runRecover(ctx context.Context, a *app.App, of recoverer, r admin.RecoverRe
 // recoverText says what is lost, and what is to be done next.
 func recoverText(l *admin.ClusterLoss, done bool) string {
 	from := doctor.OneLine(l.From)
+	if l.Done && l.Group == 0 {
+		return fmt.Sprintf("the meta group was recovered before, and node %s leads it\n", from)
+	}
 	if l.Done {
 		return fmt.Sprintf("group %d was recovered before, from node %s: it is group %d\n", l.Group, from, l.Made)
 	}
@@ -119,8 +122,11 @@ func recoverText(l *admin.ClusterLoss, done bool) string {
 		away = "no answer from " + doctor.OneLine(strings.Join(l.Away, ", ")) + ": what they have behind that entry is lost, acknowledged writes among it"
 	}
 	text := fmt.Sprintf("group %d: node %s has entries up to %d; %s\n", l.Group, from, l.Last, away)
-	if !done {
+	switch {
+	case !done:
 		return text
+	case l.Group == 0:
+		return text + fmt.Sprintf("the meta group is made anew, with one replica, at node %s: recover the groups that have no leader, take out the nodes that are lost (kvclient cluster remove, or replace), then kvclient cluster rebalance\n", from)
 	}
 	return text + fmt.Sprintf("group %d takes its place, with one replica, at node %s: take out the nodes that are lost (kvclient cluster remove, or replace), then kvclient cluster replicas 3\n", l.Made, from)
 }

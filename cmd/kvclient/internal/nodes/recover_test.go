@@ -30,7 +30,7 @@ func (f *fakeRecovery) Recover(_ context.Context, r admin.RecoverRequest) (admin
 func TestRecoverFlags(t *testing.T) {
 	for _, c := range []struct{ group, from, want string }{
 		{"", "n1", "are needed"}, {"3", "", "are needed"}, {"", "", "are needed"}, {"x", "n1", "is no group"}, {"-1", "n1", "is no group"}, {"4294967296", "n1", "is no group"},
-		{"0", "n1", "is the meta group"}, {"3", "N1\x1b", "node id"},
+		{"3", "N1\x1b", "node id"},
 	} {
 		usage := (*cli.UsageError)(nil)
 		if _, err := recoverRequest(c.group, c.from, true); !errors.As(err, &usage) || !strings.Contains(fmt.Sprint(err), c.want) || strings.ContainsAny(fmt.Sprint(err), "\x1b\n") {
@@ -50,6 +50,8 @@ func TestRecoverTold(t *testing.T) {
 	done := admin.ClusterLoss{Group: 3, From: "n1", Made: 7, Done: true}
 	alone := loss
 	alone.Away = nil
+	meta, metaDone := loss, admin.ClusterLoss{From: "n1", Done: true}
+	meta.Group, meta.Made = 0, 0
 	for name, c := range map[string]struct {
 		dry   bool
 		loss  *admin.ClusterLoss
@@ -57,13 +59,15 @@ func TestRecoverTold(t *testing.T) {
 		says  []string
 		fails string
 	}{
-		"accepted":     {false, &loss, nil, []string{"node n1 has entries up to 118", "no answer from n2, n3?[2J", "group 7 takes its place", "cluster replicas 3"}, ""},
-		"not accepted": {true, &loss, nil, []string{"node n1 has entries up to 118", "is lost"}, "nothing was changed: --accept-loss"},
-		"nobody else":  {false, &alone, nil, []string{"no other node has a replica"}, ""},
-		"before":       {false, &done, nil, []string{"recovered before, from node n1: it is group 7"}, ""},
-		"before, dry":  {true, &done, nil, []string{"recovered before"}, ""},
-		"refused":      {false, nil, fmt.Errorf("x: %w: group 3 has a leader", admin.ErrRefused), nil, "group 3 has a leader"},
-		"no answer":    {false, nil, nil, nil, "cluster status"},
+		"accepted":       {false, &loss, nil, []string{"node n1 has entries up to 118", "no answer from n2, n3?[2J", "group 7 takes its place", "cluster replicas 3"}, ""},
+		"not accepted":   {true, &loss, nil, []string{"node n1 has entries up to 118", "is lost"}, "nothing was changed: --accept-loss"},
+		"nobody else":    {false, &alone, nil, []string{"no other node has a replica"}, ""},
+		"before":         {false, &done, nil, []string{"recovered before, from node n1: it is group 7"}, ""},
+		"before, dry":    {true, &done, nil, []string{"recovered before"}, ""},
+		"the meta group": {false, &meta, nil, []string{"node n1 has entries up to 118", "made anew, with one replica, at node n1", "cluster rebalance"}, ""},
+		"meta, before":   {false, &metaDone, nil, []string{"recovered before, and node n1 leads it"}, ""},
+		"refused":        {false, nil, fmt.Errorf("x: %w: group 3 has a leader", admin.ErrRefused), nil, "group 3 has a leader"},
+		"no answer":      {false, nil, nil, nil, "cluster status"},
 	} {
 		for _, output := range []string{"", "json"} {
 			var out bytes.Buffer
@@ -74,7 +78,7 @@ func TestRecoverTold(t *testing.T) {
 			}
 			if output == "json" && c.says != nil {
 				var r recoverReport
-				if err := json.Unmarshal(out.Bytes(), &r); err != nil || r.MapVersion != 5 || r.Loss == nil || r.Loss.Made != 7 || r.Recovered == c.dry && !c.loss.Done {
+				if err := json.Unmarshal(out.Bytes(), &r); err != nil || r.MapVersion != 5 || r.Loss == nil || r.Loss.Made != c.loss.Made || r.Recovered == c.dry && !c.loss.Done {
 					t.Errorf("%s: %s, %v", name, &out, err)
 				}
 				continue
