@@ -122,6 +122,8 @@ type member struct {
 
 	part sync.Mutex // held while the engine starts or stops the replica
 	gone bool       // it never takes part again
+
+	kept atomic.Pointer[Kept] // what is kept of it, though its group is gone; nil: it is not kept
 }
 
 // open makes the engine, and finds the groups that the base has.

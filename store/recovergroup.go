@@ -34,11 +34,12 @@ import (
 // The new group begins as a snapshot of index 1 (R19): whoever comes into it gets its state from this replica, because no log has its entry 1. The state record of the group and the keys that it speaks
 // of stand in one base, so no replica can have the one without the other.
 
-// recoverGap is how many numbers of the old group are left out. Those that the lost replicas have given out behind what is here are below that many, so that no version comes twice for
-// different values: a group gives out a few hundred thousand a second, and a replica that lags by 2^32 of them would have been sent a snapshot long before.
+// recoverGap is how many numbers of the old group are left out for each time that its shards were taken over so. Those that the lost replicas have given out behind what is here are below that many, so
+// that no version comes twice for different values: a group gives out a few hundred thousand a second, and a replica that lags by 2^32 of them would have been sent a snapshot long before. What is here may be of the group
+// before the one that is lost, whose numbers began a gap above, so one gap would not do. There are 2^12 gaps.
 const recoverGap = 1 << 32
 
-// RecoverGroup makes a new group, of which this store has the only replica, of all that its replica of another group has. The new group has a higher id, the same shards, and this replica
+// RecoverGroup makes a new group, of which this store has the only replica, of all that its replica of another group has. times is how often the shards have been taken over so, this time counted. The new group has a higher id, the same shards, and this replica
 // as its only founder. What is under way at the old replica is answered with an unknown outcome, and versions in the new group are above all that the old one has given out. That the old group
 // has lost its majority for good is for the caller to know: if it has not, there are two groups that have other writes behind the same ones.
 //
@@ -46,10 +47,13 @@ const recoverGap = 1 << 32
 // old replica takes no part any more, and RecoverGroup is called again.
 //
 // Errors: ErrGroups (the replica is not here, or has nothing; ids, shards or founders are not as they must be), consensus.ErrNoLog, ErrEpochs, ErrClosed, ErrFatal, ctx's, and those of log and base.
-func RecoverGroup(ctx context.Context, s *Store, from consensus.GroupID, replica consensus.ReplicaID, c Group) error {
+func RecoverGroup(ctx context.Context, s *Store, from consensus.GroupID, replica consensus.ReplicaID, times uint16, c Group) error {
 	g := s.groups
 	if err := c.check(s); err != nil {
 		return err
+	}
+	if times == 0 {
+		return fmt.Errorf("%w: group %d is to be made of group %d for the 0th time", ErrGroups, c.ID, from)
 	}
 	if v := c.Founders.Voters; c.ID <= from || len(v) != 1 || v[0].ID != c.Replica || len(c.Founders.Learners) != 0 {
 		return fmt.Errorf("%w: group %d, of %d founders, is to be made of group %d: it needs a higher id, and one founder", ErrGroups, c.ID, len(v), from)
@@ -81,7 +85,7 @@ func RecoverGroup(ctx context.Context, s *Store, from consensus.GroupID, replica
 		return fmt.Errorf("%w: replica %d of group %d was given up here", ErrGroups, former, c.ID)
 	}
 	m := &member{group: c.ID, id: c.Replica}
-	if err := m.recover(ctx, s, g, g.members[i], c.Founders); err != nil {
+	if err := m.recover(ctx, s, g, g.members[i], times, c.Founders); err != nil {
 		if g.ctx.Err() != nil {
 			return s.fence.Or(ErrClosed)
 		}
@@ -100,7 +104,7 @@ func RecoverGroup(ctx context.Context, s *Store, from consensus.GroupID, replica
 }
 
 // recover has a new replica take the place of an old one. Caller holds g.mu.
-func (m *member) recover(ctx context.Context, s *Store, g *groupSide, old *member, founders consensus.Config) error {
+func (m *member) recover(ctx context.Context, s *Store, g *groupSide, old *member, times uint16, founders consensus.Config) error {
 	last, err := old.salvage(ctx, s, g)
 	if err != nil {
 		return err
@@ -109,11 +113,12 @@ func (m *member) recover(ctx context.Context, s *Store, g *groupSide, old *membe
 		return err
 	}
 	next := max(1, old.State().Turn.Next)
-	if next > layout.MaxNumber-recoverGap {
+	gap := uint64(times) * recoverGap
+	if gap > layout.MaxNumber || next > layout.MaxNumber-gap {
 		return ErrEpochs
 	}
 	m.found = entry.State{
-		State: consensus.State{Applied: 1, Term: 1, Config: founders}, Turn: entry.Turn{Next: next + recoverGap}, Shards: old.found.Shards,
+		State: consensus.State{Applied: 1, Term: 1, Config: founders}, Turn: entry.Turn{Next: next + gap}, Shards: old.found.Shards,
 	}
 	if err := g.dropOrphans(s, m.group); err != nil {
 		return err
@@ -167,7 +172,7 @@ func (m *member) salvage(ctx context.Context, s *Store, g *groupSide) (last uint
 		return 0, err
 	}
 	if last == 0 {
-		return 0, fmt.Errorf("%w: replica %d of group %d has nothing: it was to get all from the others", ErrGroups, m.id, m.group)
+		return 0, fmt.Errorf("%w: replica %d of group %d: %w: it was to get all from the others", ErrGroups, m.id, m.group, ErrNothingKept)
 	}
 	return last, m.stop(g)
 }

@@ -22,7 +22,7 @@ import (
 // recovers has a store make a group of what it has of another one.
 func (n *node) recovers(from consensus.GroupID, replica consensus.ReplicaID, to Group) {
 	n.t.Helper()
-	if err := RecoverGroup(n.t.Context(), n.Store, from, replica, to); err != nil {
+	if err := RecoverGroup(n.t.Context(), n.Store, from, replica, 1, to); err != nil {
 		n.t.Fatal(err)
 	}
 }
@@ -148,7 +148,7 @@ func TestRecoverGroupWrong(t *testing.T) {
 		"shards of nothing": {7, 1, recovered(9, "n0", 0, 77)},
 		"the meta group":    {0, 1, recovered(9, "n0", 0, 2)},
 	} {
-		if err := RecoverGroup(t.Context(), n.Store, c.from, c.replica, c.to); !errors.Is(err, ErrGroups) {
+		if err := RecoverGroup(t.Context(), n.Store, c.from, c.replica, 1, c.to); !errors.Is(err, ErrGroups) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -157,7 +157,7 @@ func TestRecoverGroupWrong(t *testing.T) {
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := RecoverGroup(t.Context(), n.Store, 7, 1, recovered(9, "n0", 0, 2)); !errors.Is(err, ErrClosed) {
+	if err := RecoverGroup(t.Context(), n.Store, 7, 1, 1, recovered(9, "n0", 0, 2)); !errors.Is(err, ErrClosed) {
 		t.Errorf("closed: %v", err)
 	}
 }
@@ -165,14 +165,14 @@ func TestRecoverGroupWrong(t *testing.T) {
 // TestRecoverGroupOfNothing: a replica that has got nothing from the others yet, and one whose log is gone, are no beginning of a group.
 func TestRecoverGroupOfNothing(t *testing.T) {
 	n := openWith(t, alone(memFS()), Group{ID: 7, Replica: 4, Shards: []uint16{0}}, aGroup(8, 1))
-	if err := RecoverGroup(t.Context(), n.Store, 7, 4, recovered(9, "n0", 0)); !errors.Is(err, ErrGroups) {
+	if err := RecoverGroup(t.Context(), n.Store, 7, 4, 1, recovered(9, "n0", 0)); !errors.Is(err, ErrGroups) {
 		t.Errorf("a replica with nothing: %v", err)
 	}
 	n.leads(1)
 	if err := EngineOf(n.Store).Stop(8, true); err != nil {
 		t.Fatal(err)
 	}
-	if err := RecoverGroup(t.Context(), n.Store, 8, 1, recovered(9, "n0", 1)); !errors.Is(err, consensus.ErrNoLog) {
+	if err := RecoverGroup(t.Context(), n.Store, 8, 1, 1, recovered(9, "n0", 1)); !errors.Is(err, consensus.ErrNoLog) {
 		t.Errorf("a replica without a log: %v", err)
 	}
 }
@@ -219,7 +219,7 @@ func TestRecoverGroupEnds(t *testing.T) {
 	<-in
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- RecoverGroup(ctx, n.Store, 7, 1, recovered(9, "n0", 0)) }()
+	go func() { ended <- RecoverGroup(ctx, n.Store, 7, 1, 1, recovered(9, "n0", 0)) }()
 	waitFor(t, "the replica to be stopped", func() bool { _, err := EngineOf(n.Store).Status(7); return err != nil })
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {

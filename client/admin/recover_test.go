@@ -2,11 +2,13 @@ package admin_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/rdmakv/rdmakv/client"
 	"github.com/rdmakv/rdmakv/client/admin"
 	"github.com/rdmakv/rdmakv/client/internal/clienttest"
+	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
@@ -56,6 +58,46 @@ func TestRecoverAsks(t *testing.T) {
 			if q.Group != c.r.Group || q.From != c.r.From || q.Accept != c.r.AcceptLoss || q.Dry != c.r.Dry {
 				t.Errorf("%+v is asked as %+v", c.r, q)
 			}
+		}
+	}
+}
+
+// TestRecoverAsksAll: before a node is asked to make the meta group anew, all nodes that the client reaches are asked for their maps: if another one has made it, or there are two, that is refused.
+func TestRecoverAsksAll(t *testing.T) {
+	anew := func(m *cluster.Map, version uint64, lives ...uint64) *cluster.Map {
+		next, r := *m, *m.Replication
+		r.Lives, next.Replication, next.Version = lives, &r, version
+		return &next
+	}
+	for name, c := range map[string]struct {
+		maps map[string]func(m *cluster.Map) *cluster.Map
+		want string // "": the node is asked
+	}{
+		"nobody has":      {nil, ""},
+		"that node has":   {map[string]func(m *cluster.Map) *cluster.Map{"n2": func(m *cluster.Map) *cluster.Map { return anew(m, 1<<32, 7) }}, ""},
+		"another one has": {map[string]func(m *cluster.Map) *cluster.Map{"n3": func(m *cluster.Map) *cluster.Map { return anew(m, 1<<32, 7) }}, "was made anew before"},
+		"two have": {map[string]func(m *cluster.Map) *cluster.Map{
+			"n1": func(m *cluster.Map) *cluster.Map { return anew(m, 1<<32, 7) }, "n3": func(m *cluster.Map) *cluster.Map { return anew(m, 1<<32+3, 8) },
+		}, "two meta groups"},
+	} {
+		s := clienttest.Live(t, 3, 0)
+		asked := 0
+		s.Say = func(_ string, q wire.ClusterQuestion) ([]byte, bool) {
+			if q.Do != wire.ClusterRecover {
+				return nil, false
+			}
+			asked++
+			return text(wire.ClusterAnswer{State: wire.ClusterTaken, Loss: &wire.ClusterLoss{From: "n2"}}), true
+		}
+		conn := dialFakes(t, s.Nodes, nil)
+		for _, n := range s.Nodes {
+			if f := c.maps[n.ID]; f != nil {
+				n.Set(func(n *clienttest.Node) { n.Map = f(n.Map) })
+			}
+		}
+		_, err := admin.Of(conn).Recover(t.Context(), admin.RecoverRequest{Group: 0, From: "n2", AcceptLoss: true})
+		if (err == nil) != (c.want == "") || err != nil && (!errors.Is(err, admin.ErrRefused) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n")) || (asked == 1) != (c.want == "") {
+			t.Errorf("%s: asked %d times, %v, want %q", name, asked, err, c.want)
 		}
 	}
 }

@@ -42,6 +42,7 @@ var (
 //	the ids of the groups                                     likewise; a new one is above all that were, so none comes twice
 //	the node, and its store, of a replica that both have      else one replica would vote twice, or have forgotten its vote (R18)
 //	that ids of replicas rise                                 a node that got a group again is another replica of it
+//	which meta groups were made anew                          ErrTwoMetas: the cluster has two of them
 //
 // Without replicas the first map is also the last: ErrNotYet.
 func CheckChange(previous, next *Map) error {
@@ -58,6 +59,8 @@ func CheckChange(previous, next *Map) error {
 		return fmt.Errorf("%w: the first one must have version 1, this one has %d", ErrNotYet, next.Version)
 	case previous.Cluster != next.Cluster || previous.Name != next.Name:
 		return fmt.Errorf("%w: this node belongs to %s, the map to %s", ErrOtherCluster, previous.identity(), next.identity())
+	case twoMetas(previous, next) != nil:
+		return twoMetas(previous, next)
 	case previous.Version == next.Version && previous.Digest() == next.Digest():
 		return nil
 	case previous.Version >= next.Version:
@@ -90,9 +93,11 @@ func checkFixed(previous, next *Map) error {
 		switch {
 		case to[g] != nil && to[g].ID != is.ID:
 			return fixed("shards of group %d go to groups %d and %d", was.ID, to[g].ID, is.ID)
-		case is.ID == was.ID && is.Was != was.Was:
+		case is.ID == was.ID && (is.Was != was.Was || is.Times != was.Times):
 			return fixed("group %d, which was group %d, is said to have been group %d", was.ID, was.Was, is.Was)
-		case is.ID != was.ID && (is.ID <= last || is.Was < was.ID):
+		case is.ID == was.ID && is.Phase < was.Phase:
+			return fixed("group %d goes from phase %d to phase %d", was.ID, was.Phase, is.Phase)
+		case is.ID != was.ID && (is.ID <= last || !is.follows(was)):
 			return fixed("shard %d goes from group %d to group %d, which was group %d", shard, was.ID, is.ID, is.Was)
 		}
 		to[g] = is

@@ -24,7 +24,9 @@ type DraftNode struct {
 // A DraftGroup is a group of a draft.
 type DraftGroup struct {
 	ID       uint32
-	Was      uint32 // as in Group
+	Was      uint32 // as in Group, and likewise the next two
+	Times    uint16
+	Phase    Phase
 	Top      uint64
 	Replicas []DraftReplica // the preferred leader first
 }
@@ -47,7 +49,7 @@ func (m *Map) Draft() *Draft {
 		d.Nodes[n.ID] = DraftNode{Weight: n.Weight, Store: r.Stores[i], Zone: r.Zones[i]}
 	}
 	for _, g := range append([]Group{*r.Meta}, r.Groups...) {
-		one := DraftGroup{ID: g.ID, Was: g.Was, Top: g.Top}
+		one := DraftGroup{ID: g.ID, Was: g.Was, Times: g.Times, Phase: g.Phase, Top: g.Top}
 		for _, p := range g.Replicas {
 			one.Replicas = append(one.Replicas, DraftReplica{Node: m.Nodes[p.Node].ID, ID: p.ID, Leaves: p.Leaves})
 		}
@@ -59,7 +61,7 @@ func (m *Map) Draft() *Draft {
 // Map returns what the draft makes of the map that it was drawn from, one version later. ErrMalformed: what the draft says no map can.
 func (d *Draft) Map(from *Map) (*Map, error) {
 	m := &Map{Cluster: from.Cluster, Name: from.Name, Version: from.Version + 1, Owner: make([]uint16, len(from.Owner))}
-	r := &Replication{Group: make([]uint16, len(from.Replication.Group))}
+	r := &Replication{Group: make([]uint16, len(from.Replication.Group)), Lives: slices.Clone(from.Replication.Lives)}
 	index := make(map[string]uint16, len(d.Nodes))
 	for _, id := range slices.Sorted(maps.Keys(d.Nodes)) {
 		n := d.Nodes[id]
@@ -72,7 +74,7 @@ func (d *Draft) Map(from *Map) (*Map, error) {
 	}
 	for i := range d.Groups {
 		one := &d.Groups[i]
-		g := Group{ID: one.ID, Was: one.Was, Top: one.Top}
+		g := Group{ID: one.ID, Was: one.Was, Times: one.Times, Phase: one.Phase, Top: one.Top}
 		for _, p := range one.Replicas {
 			at, ok := index[p.Node]
 			if !ok {
@@ -90,7 +92,7 @@ func (d *Draft) Map(from *Map) (*Map, error) {
 	for i := range from.Replication.Groups {
 		id := from.Replication.Groups[i].ID
 		if at[i] = slices.IndexFunc(r.Groups, func(g Group) bool { return g.ID == id }); at[i] < 0 {
-			at[i] = slices.IndexFunc(r.Groups, func(g Group) bool { return g.Was == id })
+			at[i] = slices.IndexFunc(r.Groups, func(g Group) bool { return g.follows(&from.Replication.Groups[i]) })
 		}
 	}
 	for shard, was := range from.Replication.Group {
@@ -114,14 +116,19 @@ func (d *Draft) Group(id uint32) *DraftGroup {
 	return &d.Groups[i]
 }
 
-// Recover has a new group take the place of one, with its shards, whose only replica is at a node that has one of the old group's, and returns its id. 0: there is no such group with shards, or no such
-// replica, or no id is left.
-func (d *Draft) Recover(id uint32, node string) uint32 {
+// Recover has a new group take the place of one, with its shards, whose only replica is at a node, and returns its id. It is made of what the node has of group was: of the one whose place it takes, of
+// which the node has a replica by the draft; or, if that one was made of another group and is lost again, of what the node has kept of the group before (Group.Was). 0: there is no such group with
+// shards, or no such replica, or no id is left.
+func (d *Draft) Recover(id uint32, node string, was uint32) uint32 {
 	i := slices.IndexFunc(d.Groups, func(g DraftGroup) bool { return g.ID == id && id != 0 })
-	if i < 0 || d.Groups[i].At(node) == nil || d.Groups[len(d.Groups)-1].ID == math.MaxUint32 {
+	if i < 0 || d.Groups[len(d.Groups)-1].ID == math.MaxUint32 || d.Groups[i].Times == math.MaxUint16 {
 		return 0
 	}
-	next := DraftGroup{ID: d.Groups[len(d.Groups)-1].ID + 1, Was: id}
+	g := &d.Groups[i]
+	if _, in := d.Nodes[node]; !in || was == id && g.At(node) == nil || was != id && (g.Was == 0 || was < g.Was || was > id) {
+		return 0
+	}
+	next := DraftGroup{ID: d.Groups[len(d.Groups)-1].ID + 1, Was: was, Times: g.Times + 1}
 	next.Add(node)
 	d.Groups = append(slices.Delete(d.Groups, i, i+1), next)
 	return next.ID

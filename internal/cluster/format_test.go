@@ -108,15 +108,16 @@ func sampleMap() *Map {
 	return m
 }
 
-// sampleRecovered is a map in which group 2 has become group 5.
+// sampleRecovered is a map in which group 2 has become group 5, of a meta group that was made anew.
 func sampleRecovered() *Map {
 	m := sampleLive()
 	d := m.Draft()
-	d.Recover(2, d.Group(2).Replicas[0].Node)
+	d.Recover(2, d.Group(2).Replicas[0].Node, 2)
 	next, err := d.Map(m)
 	if err != nil {
 		panic(err)
 	}
+	next.Version, next.Replication.Lives = 1<<32, []uint64{0x0123456789abcdef}
 	return next
 }
 

@@ -281,14 +281,14 @@ func TestDraftRecover(t *testing.T) {
 		was := d.Groups[2].ID
 		node := d.Groups[2].Replicas[1].Node
 		for _, bad := range []uint32{0, 77} {
-			if id := d.Recover(bad, node); id != 0 {
+			if id := d.Recover(bad, node, bad); id != 0 {
 				t.Errorf("group %d is recovered as %d", bad, id)
 			}
 		}
-		if id := d.Recover(was, "nobody"); id != 0 {
+		if id := d.Recover(was, "nobody", was); id != 0 {
 			t.Errorf("group %d is recovered from nobody, as %d", was, id)
 		}
-		id := d.Recover(was, node)
+		id := d.Recover(was, node, was)
 		next, err := d.Map(m)
 		if err != nil {
 			t.Fatal(err)
@@ -313,9 +313,31 @@ func TestDraftRecover(t *testing.T) {
 		m = next
 		m.Draft().Group(id).Add(m.Nodes[0].ID)
 	}
+	// The last one is lost again: another node has kept what it had of the one before.
+	last := m.Draft().Groups[len(m.Draft().Groups)-1]
+	for was, ok := range map[uint32]bool{last.Was: true, last.Was - 1: false, last.ID + 1: false} {
+		d := m.Draft()
+		id := d.Recover(last.ID, m.Nodes[0].ID, was)
+		if (id != 0) != ok {
+			t.Errorf("it is made of group %d, as %d", was, id)
+		}
+		if !ok {
+			continue
+		}
+		next, err := d.Map(m)
+		if err == nil {
+			err = CheckChange(m, next)
+		}
+		if g := d.Group(id); err != nil || g.Was != last.Was || g.Times != last.Times+1 || len(g.Replicas) != 1 || g.Replicas[0].Node != m.Nodes[0].ID {
+			t.Errorf("%+v, %v", g, err)
+		}
+	}
+	if id := m.Draft().Recover(1, m.Nodes[0].ID, 0); id != 0 {
+		t.Errorf("a group that was never another one is made of one, as %d", id)
+	}
 	full := m.Draft()
 	full.Groups[len(full.Groups)-1].ID = math.MaxUint32
-	if id := full.Recover(full.Groups[1].ID, full.Groups[1].Replicas[0].Node); id != 0 {
+	if id := full.Recover(full.Groups[1].ID, full.Groups[1].Replicas[0].Node, full.Groups[1].ID); id != 0 {
 		t.Errorf("behind the last id comes %d", id)
 	}
 }
@@ -325,7 +347,7 @@ func TestWasIsChecked(t *testing.T) {
 	good := func() *Map {
 		m := sampleReplicas()
 		d := m.Draft()
-		d.Recover(2, m.Nodes[m.Replication.Groups[1].Replicas[0].Node].ID)
+		d.Recover(2, m.Nodes[m.Replication.Groups[1].Replicas[0].Node].ID, 2)
 		next, err := d.Map(m)
 		if err != nil {
 			t.Fatal(err)
@@ -337,6 +359,11 @@ func TestWasIsChecked(t *testing.T) {
 		"a later one":       func(_ *Map, r *Replication) { r.Groups[3].Was = 99 },
 		"one that is there": func(_ *Map, r *Replication) { r.Groups[3].Was = 1 },
 		"what another was":  func(_ *Map, r *Replication) { r.Groups[2].Was, r.Groups[3].Was = 2, 2 },
+		"never":             func(_ *Map, r *Replication) { r.Groups[3].Times = 0 },
+		"a time of nothing": func(_ *Map, r *Replication) { r.Groups[0].Times = 1 },
+		"no such phase":     func(_ *Map, r *Replication) { r.Groups[3].Phase = Settled + 1 },
+		"a phase of none":   func(_ *Map, r *Replication) { r.Groups[0].Phase = Stands },
+		"the meta group's":  func(_ *Map, r *Replication) { r.Meta.Phase = Stands },
 		"in a first map":    func(m *Map, _ *Replication) { m.Version = 1 },
 		"the meta group":    func(_ *Map, r *Replication) { r.Meta.Was = 1 },
 		"no meta group":     func(_ *Map, r *Replication) { r.Meta, r.Zones = nil, nil },

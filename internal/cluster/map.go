@@ -101,10 +101,13 @@ func (m *Map) Check() error {
 			return malformed("shard %d belongs to node %d of %d", shard, i, len(m.Nodes))
 		}
 	}
-	if m.Replication != nil {
-		return m.Replication.check(m)
+	if m.Replication == nil {
+		return nil
 	}
-	return nil
+	if lives := len(m.Replication.Lives); lives > MaxGenerations || lives != int(m.Generation()) {
+		return malformed("a shard map of version %d, whose meta group was made anew %d times", m.Version, len(m.Replication.Lives))
+	}
+	return m.Replication.check(m)
 }
 
 // generationBits is how many low bits of a version count the maps of a generation.
@@ -118,7 +121,12 @@ func (m *Map) Generation() uint32 { return uint32(m.Version >> generationBits) }
 func (m *Map) BeginsGeneration() bool { return m.Generation() > 0 && uint32(m.Version) == 0 }
 
 // NextGeneration is the version of the first map of the next generation; 0: there is none.
-func (m *Map) NextGeneration() uint64 { return uint64(m.Generation()+1) << generationBits }
+func (m *Map) NextGeneration() uint64 {
+	if m.Generation() >= MaxGenerations {
+		return 0
+	}
+	return uint64(m.Generation()+1) << generationBits
+}
 
 // OwnerOf returns the id of the node that owns a shard. It panics if there is
 // no such shard: shards come from ShardOf with this map's own number.

@@ -8,7 +8,7 @@ import (
 	"github.com/rdmakv/rdmakv/store"
 )
 
-// TestHostRecovers: of a group that gives way to a new one the node that the map names makes that of its replica, with all keys; the others give theirs up; and a node that has none any more makes no empty group of nothing.
+// TestHostRecovers: of a group that gives way to a new one the node that the map names makes that of its replica, with all keys; the others keep theirs until the map says that they need not; and a node that has none any more makes no empty group of nothing.
 func TestHostRecovers(t *testing.T) {
 	r := startReplicas(t)
 	old, other := r.m.Replication.Groups[0].ID, r.m.Replication.Groups[1].ID
@@ -24,7 +24,7 @@ func TestHostRecovers(t *testing.T) {
 	recovered := func(m *cluster.Map, id uint32, node string) (*cluster.Map, uint32) {
 		t.Helper()
 		d := m.Draft()
-		made := d.Recover(id, node)
+		made := d.Recover(id, node, id)
 		next, err := d.Map(m)
 		if err != nil {
 			t.Fatal(err)
@@ -50,10 +50,45 @@ func TestHostRecovers(t *testing.T) {
 	second, made := recovered(r.m, old, name(at))
 	follow(at, second)
 	has(at, other, made)
-	follow(lead, second)
-	follow(gone, second)
-	has(lead, other)
-	has(gone, other)
+	// The others keep what they have of it, and run it no more, until the new one has its replicas.
+	kept := func(i int, want ...uint32) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("node %s keeps groups %v", name(i), want), func() bool {
+			var got []uint32
+			for _, k := range (clusterNode{r.nodes[i]}).kept() {
+				got = append(got, k.Group)
+			}
+			return fmt.Sprint(got) == fmt.Sprint(want)
+		})
+	}
+	phase := func(m *cluster.Map, p cluster.Phase) *cluster.Map {
+		t.Helper()
+		d := m.Draft()
+		d.Group(made).Phase = p
+		next, err := d.Map(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return next
+	}
+	for _, i := range []int{lead, gone} {
+		follow(i, second)
+		has(i, old, other)
+		kept(i, old)
+	}
+	stands := phase(second, cluster.Stands)
+	for i := range 3 {
+		follow(i, stands)
+	}
+	has(lead, old, other)
+	second = phase(stands, cluster.Settled)
+	for i := range 3 {
+		follow(i, second)
+	}
+	for _, i := range []int{lead, gone} {
+		has(i, other)
+		kept(i)
+	}
 	r.m = second
 	r.want(keys[old], "1")
 	r.put(keys[old], "2")

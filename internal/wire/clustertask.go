@@ -88,13 +88,16 @@ type ClusterAnswer struct {
 // A ClusterLoss is what a group loses that is recovered, as far as the nodes that answer know.
 type ClusterLoss struct {
 	Group   uint32   `json:"group"`
-	From    string   `json:"from"`           // node
-	Replica uint64   `json:"replica"`        // of Group at From
-	Last    uint64   `json:"last"`           // index of the newest entry there: what comes behind it is lost
-	Heard   []string `json:"heard"`          // nodes whose replicas of the group answer
-	Away    []string `json:"away"`           // nodes that have one by the map, and do not answer for it
-	Made    uint32   `json:"made"`           // the group that takes its place, or will
-	Done    bool     `json:"done,omitempty"` // it was done before, and the other numbers are not known any more
+	From    string   `json:"from"`    // node
+	Replica uint64   `json:"replica"` // of Group at From
+	Last    uint64   `json:"last"`    // index of the newest entry there: what comes behind it is lost
+	Heard   []string `json:"heard"`   // nodes whose replicas of the group answer
+	Away    []string `json:"away"`    // nodes that have one by the map, and do not answer for it
+	Made    uint32   `json:"made"`    // the group that takes its place, or will
+	// Since is the group that was made of Group before, and is lost, too, with all that it has acknowledged; 0: none was.
+	Since   uint32   `json:"since,omitempty"`
+	Forgets []string `json:"forgets,omitempty"` // what nobody does any more: tasks, moves, maps that were agreed on; texts for people
+	Done    bool     `json:"done,omitempty"`    // it was done before, and the other numbers are not known any more
 }
 
 // A ClusterTask is a task and how far it is.

@@ -3,6 +3,7 @@ package change
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
@@ -69,8 +70,12 @@ func (c *Changer) Learn(ctx context.Context, node string) error {
 	if err != nil {
 		return err
 	}
-	if now := c.now.Load(); now != nil && now.m.Version >= m.Version {
+	if now := c.now.Load(); now != nil && now.m.Version >= m.Version && !now.m.Parts(m.Version, m.Life()) {
 		return nil // another node has told of it meanwhile
 	}
-	return c.env.Follow(ctx, m)
+	err = c.env.Follow(ctx, m)
+	if errors.Is(err, cluster.ErrTwoMetas) {
+		met(c, node, m.Life())
+	}
+	return err
 }

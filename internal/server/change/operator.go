@@ -55,6 +55,9 @@ func (c *Changer) operate(ctx context.Context, q *wire.ClusterQuestion) (*wire.C
 	if now == nil {
 		return &wire.ClusterAnswer{State: wire.ClusterRefused, Why: "this node has no shard map whose nodes can change: the cluster has none yet (kvclient cluster init), has no replicas, or an older version has made its map"}, nil
 	}
+	if why := c.twin.standsStill(); why != "" && q.Changes() {
+		return &wire.ClusterAnswer{State: wire.ClusterRefused, Why: why, MapVersion: now.m.Version}, nil
+	}
 	if q.Do == wire.ClusterRecover && q.Group == 0 {
 		return c.recoverMeta(ctx, q)
 	}
@@ -222,13 +225,21 @@ func (c *Changer) recovers(s *meta.State, q *wire.ClusterQuestion) (*meta.State,
 
 // lossOf is a loss as operators are told of it.
 func lossOf(l *seat.Loss) *wire.ClusterLoss {
-	return &wire.ClusterLoss{Group: l.Group, From: l.From, Replica: l.Replica, Last: l.Last, Heard: append([]string{}, l.Heard...), Away: append([]string{}, l.Away...), Made: l.Made}
+	return &wire.ClusterLoss{Group: l.Group, From: l.From, Replica: l.Replica, Last: l.Last, Heard: append([]string{}, l.Heard...), Away: append([]string{}, l.Away...), Made: l.Made,
+		Since: l.Since, Forgets: append([]string{}, l.Forgets...)}
 }
 
 // unaccepted refuses what nobody has accepted.
 func unaccepted(l *wire.ClusterLoss) error {
-	return fmt.Errorf("%w: what node %q lacks of group %d would be lost: it has entries up to %d, and %s; that has to be accepted (kvclient cluster recover --accept-loss)",
-		seat.ErrRequest, l.From, l.Group, l.Last, awayText(l.Away))
+	since := ""
+	if l.Since != 0 {
+		since = fmt.Sprintf(", with all that group %d, which was made of it before, has acknowledged", l.Since)
+	}
+	if len(l.Forgets) > 0 {
+		since += "; " + strings.Join(l.Forgets, ", ") + " would be forgotten"
+	}
+	return fmt.Errorf("%w: what node %q lacks of group %d would be lost: it has entries up to %d, and %s%s; that has to be accepted (kvclient cluster recover --accept-loss)",
+		seat.ErrRequest, l.From, l.Group, l.Last, awayText(l.Away), since)
 }
 
 // awayText says which nodes do not answer for their replicas.

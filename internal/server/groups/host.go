@@ -3,6 +3,7 @@ package groups
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
@@ -17,6 +18,7 @@ import (
 //	the map has one that the store has not   it is made: a founder with what the group begins with, a later one empty
 //	the map has a new group in the place of  the first replica of the new group is made of the one that the store has of the old group; if that is gone, there is no new
 //	one that has lost its majority           group, because an empty one would be taken for all that there was
+//	and another replica of the old group     it is kept, and does not run, until the map says that the new group stands (cluster.Begins): the node that makes that may be lost, too
 //
 // What fails is tried again, until it succeeds or the map is another one. A replica of a group that is to go goes before another one of it comes.
 
@@ -74,10 +76,17 @@ func (h *host) once() (all bool) {
 		if to, ok := heirOf(made, has.ID); ok {
 			c := wanted[held{to, first}]
 			c.Founders = consensus.Config{Index: 1, Voters: []consensus.Member{{ID: first, Node: g.env.Node}}}
-			all = h.did("the node cannot make a new group of the replica of one that has lost its majority", r, store.RecoverGroup(g.ctx, st, has.ID, has.Replica, c)) && all
+			all = h.did("the node cannot make a new group of the replica of one that has lost its majority", r, store.RecoverGroup(g.ctx, st, has.ID, has.Replica, timesOf(m, to), c)) && all
 			delete(wanted, held{to, first})
 			delete(made, to)
 			continue
+		}
+		if keepsBurnt(m, g.env.Node, &has) {
+			err := store.KeepGroup(g.ctx, st, has.ID, has.Replica)
+			if !errors.Is(err, store.ErrNothingKept) {
+				all = h.did("the node cannot keep what it has of a group that has lost its majority", r, err) && all
+				continue
+			}
 		}
 		all = h.did("the node cannot give a replica up that the shard map does not have any more", r, store.RemoveGroup(g.ctx, st, has.ID, has.Replica)) && all
 	}
@@ -113,6 +122,22 @@ func heirOf(made map[consensus.GroupID]consensus.GroupID, of consensus.GroupID) 
 		}
 	}
 	return 0, false
+}
+
+// timesOf is how often the shards of a group have been taken over.
+func timesOf(m *cluster.Map, id consensus.GroupID) uint16 {
+	for i := range m.Replication.Groups {
+		if g := &m.Replication.Groups[i]; consensus.GroupID(g.ID) == id {
+			return g.Times
+		}
+	}
+	return 0
+}
+
+// keepsBurnt says whether a node keeps a replica that the map does not give it: its group gave way to another one, of which too little is there yet.
+func keepsBurnt(m *cluster.Map, id string, has *store.Group) bool {
+	there := slices.ContainsFunc(m.Replication.Groups, func(g cluster.Group) bool { return consensus.GroupID(g.ID) == has.ID })
+	return !there && m.Burnt(has.Shards[0], m.IndexOf(id))
 }
 
 // gives says whether a map gives a node a replica; m nil: there is none, and the node keeps what it has.

@@ -29,22 +29,27 @@ type recoverReport struct {
 	Recovered  bool               `json:"recovered"` // false: this is what would be lost
 }
 
-// clusterRecoverCmd is cluster recover. Nobody is asked whether it is meant: --accept-loss says that.
+// clusterRecoverCmd is cluster recover. Whoever says --accept-loss is shown what will be lost before anything is done, and is asked whether he means it where he sits at a terminal; a script is not asked,
+// because --accept-loss is its answer.
 func clusterRecoverCmd(a *app.App) *cobra.Command {
 	var group, from string
-	var accept bool
+	var accept, yes bool
 	cmd := &cobra.Command{
 		Use:   "recover --group GROUP --from NODE --accept-loss",
 		Short: "go on with what is left of a group that has lost its majority",
 		Long: `recover is for a group of shards of whose nodes a majority is lost for good: machines
 that burnt, disks that are gone. It makes a new group of what one node has of it. What
 that node lacks, although a majority had it, is lost: writes that were acknowledged
-among it. Without --accept-loss it says how far the node is, and changes nothing.
+among it. Without --accept-loss it says how far the node is, and what is lost and
+forgotten, and changes nothing. With it, it says the same, and asks at a terminal
+before it begins (--yes does not ask).
 
 With --accept-loss you say that the other nodes of the group are down. Nobody can find
 that out: if they are only cut off, and clients reach them, they go on with the old
 group, and what they acknowledge is lost when they hear of the new one. So stop them
-first. When they come back they give up what they have of the old group.
+first. Other nodes that have a replica of the old group keep it, and do not run it, until
+three replicas of the new one are there: if the node is lost before that, too, recover
+the group from another one of them.
 
 It is refused while the group has a leader or a majority that answers, if the node's
 replica has no vote, has nothing yet or was stopped by an error, and if another node
@@ -54,7 +59,10 @@ taken out the nodes that are lost, and kvclient cluster replicas 3 has given it 
 The same command again does no harm.
 
 --group 0 is the meta group, which answers for the cluster. If a majority of it is lost
-no other group can be recovered, so it comes first. Tasks that ran are forgotten.`,
+no other group can be recovered, so it comes first. Give the command for one node alone:
+two that do not reach each other would make two meta groups. It is refused if another
+node that answers has made it. Tasks that ran, and shard maps that were agreed on and
+that no node which answers has in force, are forgotten.`,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -62,12 +70,15 @@ no other group can be recovered, so it comes first. Tasks that ran are forgotten
 			if err != nil {
 				return err
 			}
-			return a.WithClient(cmd.Context(), func(c *client.Client) error { return runRecover(cmd.Context(), a, admin.Of(c), r) })
+			return a.WithClient(cmd.Context(), func(c *client.Client) error {
+				return runRecover(cmd.Context(), a, admin.Of(c), r, !yes && cli.IsTerminal(a.Stdin))
+			})
 		},
 	}
 	cmd.Flags().StringVar(&group, "group", "", "the group, by the number that kvclient cluster status shows")
 	cmd.Flags().StringVar(&from, "from", "", "the node whose replica the new group is made of")
 	cmd.Flags().BoolVar(&accept, "accept-loss", false, "the other nodes of the group are down for good, and what this one lacks is lost")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return cmd
 }
 
@@ -86,15 +97,29 @@ func recoverRequest(group, from string, accept bool) (r admin.RecoverRequest, er
 	return admin.RecoverRequest{Group: uint32(id), From: from, AcceptLoss: accept, Dry: !accept}, nil
 }
 
-// runRecover asks for it, and says what came of it.
-func runRecover(ctx context.Context, a *app.App, of recoverer, r admin.RecoverRequest) error {
-	answer, err := of.Recover(ctx, r)
+// runRecover says what is lost, and asks the cluster to do it where the loss is accepted; asks: the user is asked before.
+func runRecover(ctx context.Context, a *app.App, of recoverer, r admin.RecoverRequest, asks bool) error {
+	dry := r
+	dry.Dry = true
+	answer, err := of.Recover(ctx, dry)
 	if err != nil {
 		return changeFailure(err)
 	}
 	l := answer.Loss
 	if l == nil {
 		return errors.New("the cluster has not said what came of it: kvclient cluster status shows that")
+	}
+	if !r.Dry && !l.Done {
+		fmt.Fprint(a.Stderr, recoverText(l, false)) // before it is done
+		if asks && !a.Confirm(ctx, "is that accepted?") {
+			return errors.New("nothing was changed")
+		}
+		if answer, err = of.Recover(ctx, r); err != nil {
+			return changeFailure(err)
+		}
+		if l = answer.Loss; l == nil {
+			return errors.New("the cluster has not said what came of it: kvclient cluster status shows that")
+		}
 	}
 	done := !r.Dry || l.Done
 	if a.Output == "json" {
@@ -122,6 +147,12 @@ func recoverText(l *admin.ClusterLoss, done bool) string {
 		away = "no answer from " + doctor.OneLine(strings.Join(l.Away, ", ")) + ": what they have behind that entry is lost, acknowledged writes among it"
 	}
 	text := fmt.Sprintf("group %d: node %s has entries up to %d; %s\n", l.Group, from, l.Last, away)
+	if l.Since != 0 {
+		text += fmt.Sprintf("group %d was made of it before, and is lost: all that it has acknowledged is\n", l.Since)
+	}
+	for _, what := range l.Forgets {
+		text += fmt.Sprintf("forgotten: %s\n", doctor.OneLine(what))
+	}
 	switch {
 	case !done:
 		return text

@@ -19,10 +19,13 @@ type fakeRecovery struct {
 	answer admin.ClusterAnswer
 	err    error
 	asked  []admin.RecoverRequest
+	told   []string // what the user had been told when it was asked
+	stderr bytes.Buffer
 }
 
 func (f *fakeRecovery) Recover(_ context.Context, r admin.RecoverRequest) (admin.ClusterAnswer, error) {
 	f.asked = append(f.asked, r)
+	f.told = append(f.told, f.stderr.String())
 	return f.answer, f.err
 }
 
@@ -48,7 +51,8 @@ func TestRecoverFlags(t *testing.T) {
 func TestRecoverTold(t *testing.T) {
 	loss := admin.ClusterLoss{Group: 3, From: "n1", Replica: 2, Last: 118, Heard: []string{"n1"}, Away: []string{"n2", "n3\x1b[2J"}, Made: 7}
 	done := admin.ClusterLoss{Group: 3, From: "n1", Made: 7, Done: true}
-	alone := loss
+	alone, again := loss, loss
+	again.Since, again.Forgets = 5, []string{"a move of task 2 (add n4\x1b[2J)"}
 	alone.Away = nil
 	meta, metaDone := loss, admin.ClusterLoss{From: "n1", Done: true}
 	meta.Group, meta.Made = 0, 0
@@ -61,6 +65,7 @@ func TestRecoverTold(t *testing.T) {
 	}{
 		"accepted":       {false, &loss, nil, []string{"node n1 has entries up to 118", "no answer from n2, n3?[2J", "group 7 takes its place", "cluster replicas 3"}, ""},
 		"not accepted":   {true, &loss, nil, []string{"node n1 has entries up to 118", "is lost"}, "nothing was changed: --accept-loss"},
+		"once more":      {false, &again, nil, []string{"group 5 was made of it before, and is lost", "forgotten: a move of task 2 (add n4?[2J)"}, ""},
 		"nobody else":    {false, &alone, nil, []string{"no other node has a replica"}, ""},
 		"before":         {false, &done, nil, []string{"recovered before, from node n1: it is group 7"}, ""},
 		"before, dry":    {true, &done, nil, []string{"recovered before"}, ""},
@@ -72,8 +77,15 @@ func TestRecoverTold(t *testing.T) {
 		for _, output := range []string{"", "json"} {
 			var out bytes.Buffer
 			f := &fakeRecovery{answer: admin.ClusterAnswer{MapVersion: 5, Loss: c.loss}, err: c.err}
-			err := runRecover(t.Context(), &app.App{Stdout: &out, Output: output}, f, admin.RecoverRequest{Group: 3, From: "n1", Dry: c.dry, AcceptLoss: !c.dry})
-			if len(f.asked) != 1 || (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) || errors.Is(err, admin.ErrRefused) != (c.err != nil) {
+			err := runRecover(t.Context(), &app.App{Stdout: &out, Stderr: &f.stderr, Output: output}, f, admin.RecoverRequest{Group: 3, From: "n1", Dry: c.dry, AcceptLoss: !c.dry}, false)
+			asks := 1
+			if !c.dry && c.loss != nil && !c.loss.Done {
+				asks = 2
+				if f.asked[1].Dry || !strings.Contains(f.told[1], "n1 has entries up to 118") || strings.Contains(f.told[1], "\x1b") {
+					t.Errorf("%s: it is done when %q was told", name, f.told[1])
+				}
+			}
+			if len(f.asked) != asks || !f.asked[0].Dry || (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) || errors.Is(err, admin.ErrRefused) != (c.err != nil) {
 				t.Errorf("%s, %q: asked %v, %v", name, output, f.asked, err)
 			}
 			if output == "json" && c.says != nil {
@@ -91,6 +103,18 @@ func TestRecoverTold(t *testing.T) {
 			if strings.Contains(out.String(), "\x1b") {
 				t.Errorf("%s: %q steers the terminal", name, &out)
 			}
+		}
+	}
+}
+
+// TestRecoverAsks: who sits at a terminal is asked once he has seen what is lost, and whatever is no clear yes changes nothing.
+func TestRecoverAsks(t *testing.T) {
+	for text, yes := range map[string]bool{"y\n": true, "yes\n": true, "n\n": false, "\n": false, "": false} {
+		var out bytes.Buffer
+		f := &fakeRecovery{answer: admin.ClusterAnswer{MapVersion: 5, Loss: &admin.ClusterLoss{Group: 3, From: "n1", Last: 118, Made: 7}}}
+		err := runRecover(t.Context(), &app.App{Stdin: strings.NewReader(text), Stdout: &out, Stderr: &f.stderr}, f, admin.RecoverRequest{Group: 3, From: "n1", AcceptLoss: true}, true)
+		if (err == nil) != yes || len(f.asked) == 2 != yes || !strings.Contains(f.stderr.String(), "up to 118") || !strings.Contains(f.stderr.String(), "is that accepted?") {
+			t.Errorf("%q: asked %v, %v; told %q", text, f.asked, err, &f.stderr)
 		}
 	}
 }
