@@ -42,6 +42,12 @@ func (m *member) takePart(s *Store, g *groupSide) {
 	if m.gone || s.cfg.Keeps != nil && !s.cfg.Keeps(m.group, m.id) {
 		return
 	}
+	if err := m.beganSo(s); err != nil {
+		if m.ctx.Err() == nil && !s.life.Over() {
+			m.refuse(s, err)
+		}
+		return
+	}
 	if err := g.engine.Start(m.ctx, m.group, m.id, &machine{m, s}); err != nil && m.ctx.Err() == nil {
 		s.fence.Report(slog.LevelError, "a replica cannot take part in its group: its shards are not served here", "group", m.group, "err", err)
 	}

@@ -22,6 +22,7 @@ import (
 //	the cell ends                   its word is one that nobody believes
 //	End                             what was under way is answered
 //	Reach                           the base has all of that, so the shards have nothing that is newer
+//	BaseOf                          what that is in few bytes (groupbase.go)
 //	                                no checkpoint runs
 //	  Create                        the engine has the log of the new replica: it begins behind entry 1, and has nothing before it
 //	  Recovered                     the base has the new replica in the place of the old one: durable, in one step
@@ -123,6 +124,10 @@ func (m *member) recover(ctx context.Context, s *Store, g *groupSide, old *membe
 	if err := g.dropOrphans(s, m.group); err != nil {
 		return err
 	}
+	begins, err := m.begins(ctx, s)
+	if err != nil {
+		return err
+	}
 	err = ckpt.RemoveGroup(ctx, s.ckpt, old.group, func() error {
 		if at, err := checkpoint.StateOf(s.disk, old.group); err != nil || at.Applied != last {
 			return errors.Join(err, fmt.Errorf("the base is at entry %d of group %d, not at entry %d", at.Applied, old.group, last))
@@ -134,7 +139,7 @@ func (m *member) recover(ctx context.Context, s *Store, g *groupSide, old *membe
 		to, err := s.disk.Tables(ctx, 0)
 		if err == nil {
 			// What the tables have to wait for comes before the locks.
-			if err = errors.Join(checkpoint.Recovered(to, old.group, old.id, m.group, m.id, m.told(), &m.found), to.Ready(ctx)); err != nil {
+			if err = errors.Join(checkpoint.Recovered(to, old.group, old.id, m.group, m.id, m.told(), &m.found, &begins), to.Ready(ctx)); err != nil {
 				err = errors.Join(err, to.Abort())
 			}
 		}

@@ -105,12 +105,13 @@ func GiveUp(to Sink, id consensus.GroupID, self consensus.ReplicaID, shards []ui
 	r := disk.Replica{Group: uint32(id), ID: uint64(self)}
 	replica, _ := r.Record()
 	stream, _ := r.StreamRecord()
-	return errors.Join(to.Set(r.FormerRecord()), to.Delete(GroupKey(id)), to.Delete(replica), to.Delete(stream))
+	begun, _ := r.BaseRecord(nil)
+	return errors.Join(to.Delete(begun), to.Set(r.FormerRecord()), to.Delete(GroupKey(id)), to.Delete(replica), to.Delete(stream))
 }
 
-// Recovered adds to an ingest that the store has a replica of one group in the place of one of another, with the keys of the same shards, at a state. Of the old one is left that there was one.
+// Recovered adds to an ingest that the store has a replica of one group in the place of one of another, with the keys of the same shards, at a state; begins is what these keys are. Of the old one is left that there was one.
 // Nothing else is in the ingest.
-func Recovered(to Sink, old consensus.GroupID, former consensus.ReplicaID, id consensus.GroupID, self consensus.ReplicaID, stream uint64, s *groupentry.State) error {
+func Recovered(to Sink, old consensus.GroupID, former consensus.ReplicaID, id consensus.GroupID, self consensus.ReplicaID, stream uint64, s *groupentry.State, begins *disk.GroupBase) error {
 	type fact struct{ key, rec []byte } // rec nil: it goes
 	was := disk.Replica{Group: uint32(old), ID: uint64(former)}
 	is := disk.Replica{Group: uint32(id), ID: uint64(self), Shards: s.Shards, Stream: stream}
@@ -123,7 +124,10 @@ func Recovered(to Sink, old consensus.GroupID, former consensus.ReplicaID, id co
 			facts = append(facts, fact{key, rec})
 		}
 	}
-	for _, f := range []func() (key, rec []byte){was.Record, was.StreamRecord} {
+	key, rec := is.BaseRecord(begins)
+	facts = append(facts, fact{key, rec})
+	gone := func() (key, rec []byte) { return was.BaseRecord(nil) }
+	for _, f := range []func() (key, rec []byte){was.Record, was.StreamRecord, gone} {
 		key, _ := f()
 		facts = append(facts, fact{key, nil})
 	}
