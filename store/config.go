@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/store/internal/clock"
 	"github.com/rdmakv/rdmakv/store/internal/dedup"
 	"github.com/rdmakv/rdmakv/store/internal/disk"
@@ -134,6 +135,9 @@ type Config struct {
 	// TakePart, if not nil, is closed when the replicas may take part in their groups: when it is known that this directory
 	// is the newest of its node.
 	TakePart <-chan struct{}
+	// Keeps, if not nil, is asked as a replica is about to take part in its group: false has it take no part, because the node is to give it up
+	// (RemoveGroup, RecoverGroup). It must not block, and not call the store. Several goroutines call it.
+	Keeps func(group consensus.GroupID, replica consensus.ReplicaID) bool
 	// Withheld, if not nil, is asked once for each shard while the store is
 	// opened: true has its index say "ask" for every miss, filled or not, until
 	// Release. For a node that may not own the shard.

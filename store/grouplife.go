@@ -39,7 +39,13 @@ func (g *groupSide) mayTakePart(s *Store) bool {
 func (m *member) takePart(s *Store, g *groupSide) {
 	m.part.Lock()
 	defer m.part.Unlock()
-	if m.gone {
+	if m.gone || s.cfg.Keeps != nil && !s.cfg.Keeps(m.group, m.id) {
+		return
+	}
+	if err := m.beganSo(s); err != nil {
+		if m.ctx.Err() == nil && !s.life.Over() {
+			m.refuse(s, err)
+		}
 		return
 	}
 	if err := g.engine.Start(m.ctx, m.group, m.id, &machine{m, s}); err != nil && m.ctx.Err() == nil {

@@ -123,6 +123,11 @@ type member struct {
 
 	part sync.Mutex // held while the engine starts or stops the replica
 	gone bool       // it never takes part again
+
+	opened bool                  // the base had it when the store was opened, and it has not taken part. Under part
+	unlike atomic.Pointer[error] // it has sent a base that is not what the group began with
+
+	kept atomic.Pointer[Kept] // what is kept of it, though its group is gone; nil: it is not kept
 }
 
 // open makes the engine, and finds the groups that the base has.
@@ -155,6 +160,7 @@ func (g *groupSide) open(s *Store) (err error) {
 		if m.stream == 0 {
 			m.stream = firstStream(m.group)
 		}
+		m.opened = true
 		m.has.Store(true)
 		g.streams.Store(m.group, m.stream)
 		if m.found, err = checkpoint.StateOf(s.disk, m.group); err != nil {
@@ -287,10 +293,15 @@ func (g *groupSide) start(s *Store, d *direct) {
 	if len(g.members) > 0 {
 		all := slices.Clone(g.members)
 		s.life.Go(func() {
-			if g.mayTakePart(s) {
-				for _, m := range all {
-					m.takePart(s, g)
+			if !g.mayTakePart(s) {
+				return
+			}
+			for _, m := range all {
+				if m.found.Applied == 1 { // its base may have to be read
+					s.life.Go(func() { m.takePart(s, g) })
+					continue
 				}
+				m.takePart(s, g)
 			}
 		})
 	}

@@ -42,6 +42,16 @@ type sentImage struct {
 	*image.Reader
 	snap  disk.Snapshot
 	state consensus.State
+	of    *member
+}
+
+// Read has the replica stopped that has another base than what the group began with, by the next entry that it applies: what it serves is not what its group is.
+func (s *sentImage) Read(b []byte) (int, error) {
+	n, err := s.Reader.Read(b)
+	if errors.Is(err, image.ErrBase) {
+		s.of.unlike.Store(&err)
+	}
+	return n, err
 }
 
 func (s *sentImage) State() consensus.State { return s.state }
@@ -51,6 +61,9 @@ func (s *sentImage) Close() error { return errors.Join(s.Reader.Close(), s.snap.
 // Apply takes entries in. A replica that has just become a member can adopt no snapshot of an older configuration, in which it is none, so the base is to
 // have the configuration soon.
 func (m *machine) Apply(entries []consensus.Entry) error {
+	if err := m.unlike.Load(); err != nil {
+		return *err
+	}
 	if err := m.Replica.Apply(entries); err != nil {
 		return err
 	}
@@ -85,8 +98,18 @@ func (m *machine) Snapshot(context.Context) (consensus.Snapshot, error) {
 		m.reachSoon(at)
 		return nil, errors.Join(errOldBase, snap.Close())
 	}
+	r := image.NewReader(snap, &state, isShort)
+	if state.Applied == 1 {
+		begins, err := disk.GroupBaseIn(snap, uint32(m.group))
+		if err != nil {
+			return nil, errors.Join(err, snap.Close())
+		}
+		if begins != nil {
+			r.Begins(begins)
+		}
+	}
 	m.s.groups.sent.Add(1)
-	return &sentImage{image.NewReader(snap, &state, isShort), snap, state.State}, nil
+	return &sentImage{r, snap, state.State, m.member}, nil
 }
 
 // A receivedImage is a snapshot in tables that the base does not have.

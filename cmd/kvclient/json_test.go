@@ -42,6 +42,7 @@ var notJSON = map[string]string{
 	"cluster verify":        "needs a backup: TestVerify of internal/backups",
 	"cluster backups":       "has commands below it",
 	"cluster backups list":  "needs a backup: TestVerify of internal/backups",
+	"cluster recover":       "needs a cluster: TestRecoverTold",
 	"fabric perf":           "TestPerf",
 	"admin gossip-keys":     "needs a cluster: test/doctor",
 	"cluster init":          "needs a cluster: TestCommandsOverCluster, test/doctor",

@@ -37,10 +37,12 @@ var (
 // The first map has version 1. Where both maps have replicas a later version may name other nodes, put replicas
 // elsewhere and prefer other leaders; versions may be left out. ErrFixed if it changes what stays for ever, which is
 //
-//	the shards, how many there are and which group each has   else a key would be looked for in another group's log
-//	the ids of the groups                                     likewise
+//	the shards, how many there are and which group each has   else a key would be looked for in another group's log; but for a group that was burnt, whose
+//	                                                          shards go to one new group all together (Group.Was)
+//	the ids of the groups                                     likewise; a new one is above all that were, so none comes twice
 //	the node, and its store, of a replica that both have      else one replica would vote twice, or have forgotten its vote (R18)
 //	that ids of replicas rise                                 a node that got a group again is another replica of it
+//	which meta groups were made anew                          ErrTwoMetas: the cluster has two of them
 //
 // Without replicas the first map is also the last: ErrNotYet.
 func CheckChange(previous, next *Map) error {
@@ -57,6 +59,8 @@ func CheckChange(previous, next *Map) error {
 		return fmt.Errorf("%w: the first one must have version 1, this one has %d", ErrNotYet, next.Version)
 	case previous.Cluster != next.Cluster || previous.Name != next.Name:
 		return fmt.Errorf("%w: this node belongs to %s, the map to %s", ErrOtherCluster, previous.identity(), next.identity())
+	case twoMetas(previous, next) != nil:
+		return twoMetas(previous, next)
 	case previous.Version == next.Version && previous.Digest() == next.Digest():
 		return nil
 	case previous.Version >= next.Version:
@@ -82,15 +86,28 @@ func checkFixed(previous, next *Map) error {
 	case len(before.Groups) != len(after.Groups):
 		return fixed("%d groups become %d", len(before.Groups), len(after.Groups))
 	}
-	for i := range before.Groups {
-		if was, is := before.Groups[i].ID, after.Groups[i].ID; was != is {
-			return fixed("group %d becomes group %d", was, is)
-		}
-	}
+	last := before.Groups[len(before.Groups)-1].ID // the highest id that ever was: a group that takes the place of another one has the highest
+	to := make([]*Group, len(before.Groups))
 	for shard, g := range before.Group {
-		if is := after.Group[shard]; is != g {
-			return fixed("shard %d goes from group %d to group %d", shard, before.Groups[g].ID, after.Groups[is].ID)
+		was, is := &before.Groups[g], &after.Groups[after.Group[shard]]
+		switch {
+		case to[g] != nil && to[g].ID != is.ID:
+			return fixed("shards of group %d go to groups %d and %d", was.ID, to[g].ID, is.ID)
+		case is.ID == was.ID && (is.Was != was.Was || is.Times != was.Times):
+			return fixed("group %d, which was group %d, is said to have been group %d", was.ID, was.Was, is.Was)
+		case is.ID == was.ID && is.Phase < was.Phase:
+			return fixed("group %d goes from phase %d to phase %d", was.ID, was.Phase, is.Phase)
+		case is.ID != was.ID && (is.ID <= last || !is.follows(was)):
+			return fixed("shard %d goes from group %d to group %d, which was group %d", shard, was.ID, is.ID, is.Was)
 		}
+		to[g] = is
+	}
+	seen := make(map[uint32]bool) // as many groups as before, and each goes to one of its own, so none comes out of nothing
+	for i, is := range to {
+		if seen[is.ID] {
+			return fixed("group %d gets shards of several groups, of group %d too", is.ID, before.Groups[i].ID)
+		}
+		seen[is.ID] = true
 	}
 	of := func(was, is *Group) error {
 		for _, p := range was.Replicas {
@@ -110,7 +127,10 @@ func checkFixed(previous, next *Map) error {
 		return nil
 	}
 	for i := range before.Groups {
-		if err := of(&before.Groups[i], &after.Groups[i]); err != nil {
+		if before.Groups[i].ID != to[i].ID {
+			continue // a group that is burnt, and one whose replicas are others
+		}
+		if err := of(&before.Groups[i], to[i]); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,7 @@ package cluster
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 )
 
@@ -10,7 +11,7 @@ import (
 // or goes. It is not safe for concurrent use.
 type Draft struct {
 	Nodes  map[string]DraftNode // by id
-	Groups []DraftGroup         // the meta group first, then by id, rising; which there are never changes
+	Groups []DraftGroup         // the meta group first, then by id, rising; which there are changes by Recover alone
 }
 
 // A DraftNode is a node of a draft.
@@ -23,6 +24,9 @@ type DraftNode struct {
 // A DraftGroup is a group of a draft.
 type DraftGroup struct {
 	ID       uint32
+	Was      uint32 // as in Group, and likewise the next two
+	Times    uint16
+	Phase    Phase
 	Top      uint64
 	Replicas []DraftReplica // the preferred leader first
 }
@@ -45,7 +49,7 @@ func (m *Map) Draft() *Draft {
 		d.Nodes[n.ID] = DraftNode{Weight: n.Weight, Store: r.Stores[i], Zone: r.Zones[i]}
 	}
 	for _, g := range append([]Group{*r.Meta}, r.Groups...) {
-		one := DraftGroup{ID: g.ID, Top: g.Top}
+		one := DraftGroup{ID: g.ID, Was: g.Was, Times: g.Times, Phase: g.Phase, Top: g.Top}
 		for _, p := range g.Replicas {
 			one.Replicas = append(one.Replicas, DraftReplica{Node: m.Nodes[p.Node].ID, ID: p.ID, Leaves: p.Leaves})
 		}
@@ -57,7 +61,7 @@ func (m *Map) Draft() *Draft {
 // Map returns what the draft makes of the map that it was drawn from, one version later. ErrMalformed: what the draft says no map can.
 func (d *Draft) Map(from *Map) (*Map, error) {
 	m := &Map{Cluster: from.Cluster, Name: from.Name, Version: from.Version + 1, Owner: make([]uint16, len(from.Owner))}
-	r := &Replication{Group: from.Replication.Group}
+	r := &Replication{Group: make([]uint16, len(from.Replication.Group)), Lives: slices.Clone(from.Replication.Lives)}
 	index := make(map[string]uint16, len(d.Nodes))
 	for _, id := range slices.Sorted(maps.Keys(d.Nodes)) {
 		n := d.Nodes[id]
@@ -70,7 +74,7 @@ func (d *Draft) Map(from *Map) (*Map, error) {
 	}
 	for i := range d.Groups {
 		one := &d.Groups[i]
-		g := Group{ID: one.ID, Top: one.Top}
+		g := Group{ID: one.ID, Was: one.Was, Times: one.Times, Phase: one.Phase, Top: one.Top}
 		for _, p := range one.Replicas {
 			at, ok := index[p.Node]
 			if !ok {
@@ -84,10 +88,19 @@ func (d *Draft) Map(from *Map) (*Map, error) {
 			r.Groups = append(r.Groups, g)
 		}
 	}
-	for shard, g := range r.Group {
-		if int(g) >= len(r.Groups) {
-			return nil, malformed("shard %d belongs to group %d of %d", shard, g, len(r.Groups))
+	at := make([]int, len(from.Replication.Groups)) // where a group of before is now
+	for i := range from.Replication.Groups {
+		id := from.Replication.Groups[i].ID
+		if at[i] = slices.IndexFunc(r.Groups, func(g Group) bool { return g.ID == id }); at[i] < 0 {
+			at[i] = slices.IndexFunc(r.Groups, func(g Group) bool { return g.follows(&from.Replication.Groups[i]) })
 		}
+	}
+	for shard, was := range from.Replication.Group {
+		g := at[was]
+		if g < 0 {
+			return nil, malformed("shard %d belongs to group %d, which is gone", shard, from.Replication.Groups[was].ID)
+		}
+		r.Group[shard] = uint16(g)
 		m.Owner[shard] = r.Groups[g].first()
 	}
 	m.Replication = r
@@ -101,6 +114,24 @@ func (d *Draft) Group(id uint32) *DraftGroup {
 		return nil
 	}
 	return &d.Groups[i]
+}
+
+// Recover has a new group take the place of one, with its shards, whose only replica is at a node, and returns its id. It is made of what the node has of group was: of the one whose place it takes, of
+// which the node has a replica by the draft; or, if that one was made of another group and is lost again, of what the node has kept of the group before (Group.Was). 0: there is no such group with
+// shards, or no such replica, or no id is left.
+func (d *Draft) Recover(id uint32, node string, was uint32) uint32 {
+	i := slices.IndexFunc(d.Groups, func(g DraftGroup) bool { return g.ID == id && id != 0 })
+	if i < 0 || d.Groups[len(d.Groups)-1].ID == math.MaxUint32 || d.Groups[i].Times == math.MaxUint16 {
+		return 0
+	}
+	g := &d.Groups[i]
+	if _, in := d.Nodes[node]; !in || was == id && g.At(node) == nil || was != id && (g.Was == 0 || was < g.Was || was > id) {
+		return 0
+	}
+	next := DraftGroup{ID: d.Groups[len(d.Groups)-1].ID + 1, Was: was, Times: g.Times + 1}
+	next.Add(node)
+	d.Groups = append(slices.Delete(d.Groups, i, i+1), next)
+	return next.ID
 }
 
 // At returns the replica that a group has at a node; nil: none.

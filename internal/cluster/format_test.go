@@ -108,6 +108,19 @@ func sampleMap() *Map {
 	return m
 }
 
+// sampleRecovered is a map in which group 2 has become group 5, of a meta group that was made anew.
+func sampleRecovered() *Map {
+	m := sampleLive()
+	d := m.Draft()
+	d.Recover(2, d.Group(2).Replicas[0].Node, 2)
+	next, err := d.Map(m)
+	if err != nil {
+		panic(err)
+	}
+	next.Version, next.Replication.Lives = 1<<32, []uint64{0x0123456789abcdef}
+	return next
+}
+
 // samples has one encoding of each kind.
 func samples() map[string][]byte {
 	m := sampleMember()
@@ -123,6 +136,7 @@ func samples() map[string][]byte {
 		"map":        AppendMap(nil, sampleMap()),
 		"replicas":   AppendMap(nil, fixed(sampleReplicas())),
 		"live":       AppendMap(nil, sampleLive()),
+		"recovered":  AppendMap(nil, sampleRecovered()),
 	}
 }
 
@@ -147,7 +161,7 @@ func reencode(kind string, b []byte) ([]byte, error) {
 			return nil, err
 		}
 		return AppendTable(nil, v), nil
-	case "map", "replicas", "live":
+	case "map", "replicas", "live", "recovered":
 		v, err := ParseMap(b)
 		if err != nil {
 			return nil, err

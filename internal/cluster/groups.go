@@ -11,6 +11,8 @@ import "slices"
 // A node has the replicas that stand in the map, and no others: one that is not there yet is made, empty, and gets its state from the others; one that
 // is not there any more is given up. A map of version 1 is what the groups begin with: each replica votes from the first entry on.
 //
+// A group that has lost its majority for good is replaced by another one, of a higher id, which begins with what one of its replicas has (Was). The id of the one that was is burnt: no later map has it.
+//
 // The meta group is a group without shards. Its log has the map itself, and what is being done about it (package meta).
 
 const (
@@ -33,6 +35,9 @@ type Replication struct {
 	Zones  []string // by node: where it stands; "": nobody has said
 	Group  []uint16 // by shard: index in Groups
 	Groups []Group
+	// Lives has a random number for each generation of the meta group, from the first that was made anew on (Map.Generation), so that two which were made at the same time, by nodes
+	// that did not reach each other, are not taken for one (lineage.go).
+	Lives []uint64
 	// Meta is the meta group, whose ID is 0; nil: there is none, so that the map can never be changed (a map of format 2, which older versions have made; Zones
 	// is nil then, too).
 	Meta *Group
@@ -42,6 +47,11 @@ type Replication struct {
 type Group struct {
 	ID  uint32 // from 1, rising; 0: the meta group
 	Top uint64 // the highest id that a replica of it ever had. 0 in a map of format 2
+	// Was is the id of the group whose shards it has taken over, and with what whose replica its own replica 1 has begun, at the same node; 0: there was none. Below ID.
+	Was uint32
+	// Times is how often its shards have been taken over so, this time counted, and Phase how far it is; both are 0 where Was is.
+	Times uint16
+	Phase Phase
 	// Replicas are those that it is to have, on different nodes; the first one leads where it can.
 	Replicas []Replica
 }
@@ -93,6 +103,10 @@ func (r *Replication) check(m *Map) error {
 			return malformed("group %d has no shards", g.ID)
 		case g.ID == 0 || i > 0 && g.ID <= r.Groups[i-1].ID:
 			return malformed("group %d stands behind a group of that or a higher number", g.ID)
+		case g.Was >= g.ID || (g.Was == 0) != (g.Times == 0) || g.Was == 0 && g.Phase != Begins || g.Phase > Settled:
+			return malformed("group %d is said to have been group %d, %d times, in phase %d", g.ID, g.Was, g.Times, g.Phase)
+		case g.Was != 0 && (m.Version == 1 || slices.ContainsFunc(r.Groups, func(o Group) bool { return o.ID == g.Was || o.Was == g.Was && o.ID != g.ID })):
+			return malformed("group %d is said to have been group %d, which is there, or is another one, or never was", g.ID, g.Was)
 		}
 		if err := g.check(m); err != nil {
 			return err
@@ -104,15 +118,18 @@ func (r *Replication) check(m *Map) error {
 // checkFormat holds the parts that only a map of format 3 has to being all there, or none.
 func (r *Replication) checkFormat() error {
 	if r.Meta == nil {
-		if r.Zones != nil || slices.ContainsFunc(r.Groups, func(g Group) bool {
-			return g.Top != 0 || slices.ContainsFunc(g.Replicas, func(p Replica) bool { return p.Leaves })
+		if r.Zones != nil || r.Lives != nil || slices.ContainsFunc(r.Groups, func(g Group) bool {
+			return g.Top != 0 || g.Was != 0 || slices.ContainsFunc(g.Replicas, func(p Replica) bool { return p.Leaves })
 		}) {
 			return malformed("zones, ids or replicas that leave, in a shard map without a meta group")
 		}
 		return nil
 	}
-	if r.Meta.ID != 0 {
-		return malformed("a meta group of id %d, not 0", r.Meta.ID)
+	if r.Meta.ID != 0 || r.Meta.Was != 0 || r.Meta.Times != 0 || r.Meta.Phase != Begins {
+		return malformed("a meta group of id %d, which was group %d: both are 0", r.Meta.ID, r.Meta.Was)
+	}
+	if slices.Contains(r.Lives, 0) {
+		return malformed("a meta group that was made anew without a number of its own")
 	}
 	if len(r.Zones) != len(r.Stores) {
 		return malformed("%d zones of %d nodes", len(r.Zones), len(r.Stores))
@@ -194,9 +211,16 @@ func (r *Replication) ShardsOf(group int) (shards []uint16) {
 //
 //	┌groups┐  per node: ┌store┬zone┐  per shard: ┌group┐  per group: ┌id┬top┬many┬ per replica: node, id, leaves ┐
 //	└2     ┘            └16   ┴1+n ┘             └2    ┘             └4 ┴8  ┴1   ┴ 2 + 8 + 1 each                ┘
+//
+// and one of format 4, of which at least one group was another one, or the meta group was made anew:
+//
+//	as format 3, but                                                per group: ┌id┬top┬was┬times┬phase┬many┬ per replica: node, id, leaves ┐
+//	                                                                           └4 ┴8  ┴4  ┴2    ┴1    ┴1   ┴ 2 + 8 + 1 each                ┘
+//	behind it        ┌lives┬ 8 each ┐
+//	                 └1    ┴        ┘
 func appendReplication(dst []byte, r *Replication) []byte {
 	dst = le.AppendUint16(dst, uint16(len(r.Groups)))
-	live := r.Meta != nil
+	live, was := r.Meta != nil, r.recovered()
 	for i := range r.Stores {
 		dst = append(dst, r.Stores[i][:]...)
 		if live {
@@ -207,19 +231,33 @@ func appendReplication(dst []byte, r *Replication) []byte {
 		dst = le.AppendUint16(dst, g)
 	}
 	if live {
-		dst = appendGroup(dst, r.Meta, live)
+		dst = appendGroup(dst, r.Meta, live, was)
 	}
 	for i := range r.Groups {
-		dst = appendGroup(dst, &r.Groups[i], live)
+		dst = appendGroup(dst, &r.Groups[i], live, was)
+	}
+	if was {
+		dst = append(dst, byte(len(r.Lives)))
+		for _, life := range r.Lives {
+			dst = le.AppendUint64(dst, life)
+		}
 	}
 	return dst
 }
 
-// appendGroup appends a group; live: of a map of format 3.
-func appendGroup(dst []byte, g *Group, live bool) []byte {
+// recovered says whether a group was another one, or the meta group was made anew.
+func (r *Replication) recovered() bool {
+	return len(r.Lives) > 0 || slices.ContainsFunc(r.Groups, func(g Group) bool { return g.Was != 0 })
+}
+
+// appendGroup appends a group; live: of a map of format 3 or 4, was: of format 4.
+func appendGroup(dst []byte, g *Group, live, was bool) []byte {
 	dst = le.AppendUint32(dst, g.ID)
 	if live {
 		dst = le.AppendUint64(dst, g.Top)
+	}
+	if was {
+		dst = append(le.AppendUint16(le.AppendUint32(dst, g.Was), g.Times), byte(g.Phase))
 	}
 	dst = append(dst, byte(len(g.Replicas)))
 	for _, p := range g.Replicas {
@@ -235,10 +273,10 @@ func appendGroup(dst []byte, g *Group, live bool) []byte {
 }
 
 // maxReplication bounds its bytes.
-const maxReplication = 2 + MaxNodes*(16+1+MaxName) + MaxShards*2 + (1+MaxGroups)*(13+maxInMap*11)
+const maxReplication = 2 + MaxNodes*(16+1+MaxName) + MaxShards*2 + (1+MaxGroups)*(20+maxInMap*11) + 1 + MaxGenerations*8
 
-// replication reads it, of a map of so many nodes and shards; live: one of format 3.
-func (f *fields) replication(nodes, shards int, live bool) *Replication {
+// replication reads it, of a map of so many nodes and shards; live: one of format 3 or 4, was: of format 4.
+func (f *fields) replication(nodes, shards int, live, was bool) *Replication {
 	r := &Replication{}
 	groups := int(f.u16())
 	if groups > MaxGroups {
@@ -260,20 +298,35 @@ func (f *fields) replication(nodes, shards int, live bool) *Replication {
 		}
 	}
 	if live && f.err == nil {
-		g := f.group(live)
+		g := f.group(live, was)
 		r.Meta = &g
 	}
 	for i := 0; i < groups && f.err == nil; i++ {
-		r.Groups = append(r.Groups, f.group(live))
+		r.Groups = append(r.Groups, f.group(live, was))
+	}
+	if was {
+		lives := int(f.u8())
+		if lives > MaxGenerations {
+			f.fail(malformed("a meta group that was made anew %d times, at most %d", lives, MaxGenerations))
+		}
+		for i := 0; i < lives && f.err == nil; i++ {
+			r.Lives = append(r.Lives, f.u64())
+		}
+	}
+	if was && f.err == nil && !r.recovered() {
+		f.fail(malformed("a shard map of format %d in which no group was another one", recoveredFormat))
 	}
 	return r
 }
 
 // group reads what appendGroup wrote.
-func (f *fields) group(live bool) Group {
+func (f *fields) group(live, was bool) Group {
 	g := Group{ID: f.u32()}
 	if live {
 		g.Top = f.u64()
+	}
+	if was {
+		g.Was, g.Times, g.Phase = f.u32(), f.u16(), Phase(f.u8())
 	}
 	many := int(f.u8())
 	if many > maxInMap {

@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -268,6 +269,120 @@ func TestDraft(t *testing.T) {
 	}
 	if fixed(sampleReplicas()).Draft() != nil {
 		t.Error("a map without a meta group has a draft")
+	}
+}
+
+// TestDraftRecover: a group that is recovered is another one, of an id that none had, and has all the shards; others are as they were, and the map comes back as it was.
+func TestDraftRecover(t *testing.T) {
+	m := sampleReplicas()
+	m.Version = 2
+	for range 3 { // and that one is recovered again
+		d := m.Draft()
+		was := d.Groups[2].ID
+		node := d.Groups[2].Replicas[1].Node
+		for _, bad := range []uint32{0, 77} {
+			if id := d.Recover(bad, node, bad); id != 0 {
+				t.Errorf("group %d is recovered as %d", bad, id)
+			}
+		}
+		if id := d.Recover(was, "nobody", was); id != 0 {
+			t.Errorf("group %d is recovered from nobody, as %d", was, id)
+		}
+		id := d.Recover(was, node, was)
+		next, err := d.Map(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for shard, g := range m.Replication.Group {
+			before, after := m.Replication.Groups[g].ID, next.Replication.Groups[next.Replication.Group[shard]].ID
+			if before == was && (after != id || next.OwnerOf(uint16(shard)) != node) || before != was && after != before {
+				t.Errorf("shard %d goes from group %d to group %d of node %s", shard, before, after, next.OwnerOf(uint16(shard)))
+			}
+		}
+		b := AppendMap(nil, next)
+		got, err := ParseMap(b)
+		if err != nil || b[0] != recoveredFormat || !reflect.DeepEqual(got, next) {
+			t.Fatalf("%v: %+v\n%+v", err, got, next)
+		}
+		if err := CheckChange(m, next); err != nil {
+			t.Error(err)
+		}
+		if !reflect.DeepEqual(next.Draft(), d) {
+			t.Errorf("%+v\n%+v", next.Draft(), d)
+		}
+		m = next
+		m.Draft().Group(id).Add(m.Nodes[0].ID)
+	}
+	// The last one is lost again: another node has kept what it had of the one before.
+	last := m.Draft().Groups[len(m.Draft().Groups)-1]
+	for was, ok := range map[uint32]bool{last.Was: true, last.Was - 1: false, last.ID + 1: false} {
+		d := m.Draft()
+		id := d.Recover(last.ID, m.Nodes[0].ID, was)
+		if (id != 0) != ok {
+			t.Errorf("it is made of group %d, as %d", was, id)
+		}
+		if !ok {
+			continue
+		}
+		next, err := d.Map(m)
+		if err == nil {
+			err = CheckChange(m, next)
+		}
+		if g := d.Group(id); err != nil || g.Was != last.Was || g.Times != last.Times+1 || len(g.Replicas) != 1 || g.Replicas[0].Node != m.Nodes[0].ID {
+			t.Errorf("%+v, %v", g, err)
+		}
+	}
+	if id := m.Draft().Recover(1, m.Nodes[0].ID, 0); id != 0 {
+		t.Errorf("a group that was never another one is made of one, as %d", id)
+	}
+	full := m.Draft()
+	full.Groups[len(full.Groups)-1].ID = math.MaxUint32
+	if id := full.Recover(full.Groups[1].ID, full.Groups[1].Replicas[0].Node, full.Groups[1].ID); id != 0 {
+		t.Errorf("behind the last id comes %d", id)
+	}
+}
+
+// TestWasIsChecked: a map that says nonsense of what its groups were is none, and neither is one of a format that it does not need.
+func TestWasIsChecked(t *testing.T) {
+	good := func() *Map {
+		m := sampleReplicas()
+		d := m.Draft()
+		d.Recover(2, m.Nodes[m.Replication.Groups[1].Replicas[0].Node].ID, 2)
+		next, err := d.Map(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return next
+	}
+	for name, f := range map[string]func(m *Map, r *Replication){
+		"itself":            func(_ *Map, r *Replication) { r.Groups[3].Was = r.Groups[3].ID },
+		"a later one":       func(_ *Map, r *Replication) { r.Groups[3].Was = 99 },
+		"one that is there": func(_ *Map, r *Replication) { r.Groups[3].Was = 1 },
+		"what another was":  func(_ *Map, r *Replication) { r.Groups[2].Was, r.Groups[3].Was = 2, 2 },
+		"never":             func(_ *Map, r *Replication) { r.Groups[3].Times = 0 },
+		"a time of nothing": func(_ *Map, r *Replication) { r.Groups[0].Times = 1 },
+		"no such phase":     func(_ *Map, r *Replication) { r.Groups[3].Phase = Settled + 1 },
+		"a phase of none":   func(_ *Map, r *Replication) { r.Groups[0].Phase = Stands },
+		"the meta group's":  func(_ *Map, r *Replication) { r.Meta.Phase = Stands },
+		"in a first map":    func(m *Map, _ *Replication) { m.Version = 1 },
+		"the meta group":    func(_ *Map, r *Replication) { r.Meta.Was = 1 },
+		"no meta group":     func(_ *Map, r *Replication) { r.Meta, r.Zones = nil, nil },
+	} {
+		m := good()
+		f(m, m.Replication)
+		if err := m.Check(); !errors.Is(err, ErrMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	b := AppendMap(nil, good())
+	b[0] = liveFormat
+	if _, err := ParseMap(b); !errors.Is(err, ErrMalformed) {
+		t.Errorf("as format 3: %v", err)
+	}
+	b = AppendMap(nil, sampleReplicas())
+	b[0] = recoveredFormat
+	if _, err := ParseMap(b); !errors.Is(err, ErrMalformed) {
+		t.Errorf("format 3 as format 4: %v", err)
 	}
 }
 

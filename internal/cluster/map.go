@@ -101,10 +101,31 @@ func (m *Map) Check() error {
 			return malformed("shard %d belongs to node %d of %d", shard, i, len(m.Nodes))
 		}
 	}
-	if m.Replication != nil {
-		return m.Replication.check(m)
+	if m.Replication == nil {
+		return nil
 	}
-	return nil
+	if lives := len(m.Replication.Lives); lives > MaxGenerations || lives != int(m.Generation()) {
+		return malformed("a shard map of version %d, whose meta group was made anew %d times", m.Version, len(m.Replication.Lives))
+	}
+	return m.Replication.check(m)
+}
+
+// generationBits is how many low bits of a version count the maps of a generation.
+const generationBits = 32
+
+// Generation is how often the meta group had been made anew, without a majority of the one before, when the map was made. It stands in the upper half of the version: so every map of a later generation
+// is above all of earlier ones, those included that the lost replicas may have agreed on and nobody here has heard of.
+func (m *Map) Generation() uint32 { return uint32(m.Version >> generationBits) }
+
+// BeginsGeneration says whether the map is the one that a meta group which was made anew begins with.
+func (m *Map) BeginsGeneration() bool { return m.Generation() > 0 && uint32(m.Version) == 0 }
+
+// NextGeneration is the version of the first map of the next generation; 0: there is none.
+func (m *Map) NextGeneration() uint64 {
+	if m.Generation() >= MaxGenerations {
+		return 0
+	}
+	return uint64(m.Generation()+1) << generationBits
 }
 
 // OwnerOf returns the id of the node that owns a shard. It panics if there is
@@ -181,17 +202,18 @@ func (m *Map) String() string {
 	return fmt.Sprintf("shard map of cluster %s, version %d, digest %016x: %d shards on %d nodes", m.identity(), m.Version, m.Digest(), len(m.Owner), len(m.Nodes))
 }
 
-// A map of format 1 has no Replication, one of format 2 has one without a meta group, one of format 3 has one with it.
+// A map of format 1 has no Replication, one of format 2 has one without a meta group, one of format 3 has one with it, and one of format 4 has groups that were others.
 const (
-	mapFormat      = 1
-	replicasFormat = 2
-	liveFormat     = 3
+	mapFormat       = 1
+	replicasFormat  = 2
+	liveFormat      = 3
+	recoveredFormat = 4
 )
 
 // MaxMap bounds the bytes of an encoded map.
 const MaxMap = 32 + MaxName + MaxNodes*(1+MaxName+4) + MaxShards*2 + maxReplication
 
-// AppendMap appends a map, for the wire and for the disk; see appendReplication for what formats 2 and 3 have behind it:
+// AppendMap appends a map, for the wire and for the disk; see appendReplication for what formats 2 to 4 have behind it:
 //
 //	┌format┬ 0 ┬nodes┬shards┬ 0 ┬version┬cluster┬name┐
 //	└1     ┴1  ┴2    ┴2     ┴2  ┴8      ┴16     ┴1+n ┘
@@ -208,6 +230,9 @@ func AppendMap(dst []byte, m *Map) []byte {
 		format = replicasFormat
 		if m.Replication.Meta != nil {
 			format = liveFormat
+		}
+		if m.Replication.recovered() {
+			format = recoveredFormat
 		}
 	}
 	dst = append(dst, format, 0)
@@ -233,7 +258,7 @@ func AppendMap(dst []byte, m *Map) []byte {
 func ParseMap(b []byte) (*Map, error) {
 	f := fields{b: b}
 	format := uint8(mapFormat)
-	if len(b) > 0 && (b[0] == replicasFormat || b[0] == liveFormat) {
+	if len(b) > 0 && b[0] >= replicasFormat && b[0] <= recoveredFormat {
 		format = b[0]
 	}
 	f.format("a shard map", format)
@@ -259,7 +284,7 @@ func ParseMap(b []byte) (*Map, error) {
 		m.Owner = append(m.Owner, f.u16())
 	}
 	if format >= replicasFormat && f.err == nil {
-		m.Replication = f.replication(nodes, shards, format == liveFormat)
+		m.Replication = f.replication(nodes, shards, format >= liveFormat, format == recoveredFormat)
 	}
 	if err := f.done(); err != nil {
 		return nil, err

@@ -217,6 +217,7 @@ type Status struct {
 	Leads     bool
 	Config    Config // in force here
 	Last      uint64 // index of the newest entry of the log
+	LastTerm  uint64 // its term; 0: there is none, or it is trimmed and nothing is behind it
 	Committed uint64
 	Applied   uint64 // published by the machine
 	First     uint64 // index of the oldest entry that is not trimmed
@@ -274,6 +275,16 @@ type Engine interface {
 	// Stop stops a replica; forget: its log is dropped, and its id is never used again.
 	// The machine is not called any more when Stop returns.
 	Stop(g GroupID, forget bool) error
+}
+
+// A Salvager gets out of a replica what a group that has lost its majority for good is to go on with. An Engine may be one.
+type Salvager interface {
+	// Salvage has a machine apply all entries that a replica's log has, also those of which nobody knows whether they are committed, and returns the index of
+	// the newest one. A write that was acknowledged may be among them: a majority had it, and this replica may not have heard of that. The replica does not run,
+	// and must never be started again once Salvage was called, because it has applied what others may replace. Salvage may be called again after an error.
+	//
+	// Errors: ErrNoLog, ErrClosed, ctx's, and those of the log and of the machine.
+	Salvage(ctx context.Context, g GroupID, id ReplicaID, m Machine) (last uint64, err error)
 }
 
 // Errors. They are wrapped with what they are about.

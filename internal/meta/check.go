@@ -2,6 +2,7 @@ package meta
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 )
@@ -111,9 +112,35 @@ func (s *State) follows(n *State) error {
 	}
 	before, after := s.Map.Draft(), n.Map.Draft()
 	for i := range before.Groups {
-		if err := groupFollows(&before.Groups[i], &after.Groups[i]); err != nil {
+		b := &before.Groups[i]
+		a := after.Group(b.ID)
+		err := error(nil)
+		if a != nil {
+			err = groupFollows(b, a)
+		} else {
+			err = recovered(b, after)
+		}
+		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// recovered says whether another group may stand in the place of one that is gone: it begins with a replica of it, or with what a node has kept of the one that it was made of itself, and with no other.
+func recovered(b *cluster.DraftGroup, after *cluster.Draft) error {
+	i := slices.IndexFunc(after.Groups, func(g cluster.DraftGroup) bool {
+		return g.ID > b.ID && (g.Was == b.ID || b.Was != 0 && g.Was >= b.Was && g.Was < b.ID && g.Times == b.Times+1)
+	})
+	if i < 0 {
+		return malformed("group %d is gone, and none has taken its place", b.ID)
+	}
+	a := &after.Groups[i]
+	if a.Times != b.Times+1 || a.Phase != cluster.Begins {
+		return malformed("group %d, in the place of group %d, is the %d. behind the %d., and in phase %d at its beginning", a.ID, b.ID, a.Times, b.Times, a.Phase)
+	}
+	if len(a.Replicas) != 1 || a.Top != 1 || a.Replicas[0].Leaves || a.Was == b.ID && b.At(a.Replicas[0].Node) == nil {
+		return malformed("group %d, in the place of group %d, begins with %d replicas, up to id %d, and not with the one of a node that has one of the old group's", a.ID, b.ID, len(a.Replicas), a.Top)
 	}
 	return nil
 }

@@ -137,6 +137,27 @@ func TestFollows(t *testing.T) {
 		"replica 2 of group 1 is gone, and was not on its way out": func(s, n *State) {
 			n.Map = redraw(t, s.Map, func(d *cluster.Draft) { d.Group(1).Take(2, 0) })
 		},
+		"in the place of group 1, begins with 2 replicas": func(s, n *State) {
+			n.Map = redraw(t, s.Map, func(d *cluster.Draft) {
+				g := d.Group(d.Recover(1, d.Group(1).Replicas[0].Node, 1))
+				g.Add(gapOf(d, g.ID))
+			})
+		},
+		"in the place of group 1, begins with 1 replicas, up to id 2": func(s, n *State) {
+			n.Map = redraw(t, s.Map, func(d *cluster.Draft) { d.Group(d.Recover(1, d.Group(1).Replicas[0].Node, 1)).Top++ })
+		},
+		"and not with the one of a node that has one": func(s, n *State) {
+			n.Map = redraw(t, s.Map, func(d *cluster.Draft) {
+				away := gapOf(d, 2)
+				d.Group(d.Recover(2, d.Group(2).Replicas[0].Node, 2)).Replicas[0].Node = away
+			})
+		},
+		"is the 3. behind the 0.": func(s, n *State) {
+			n.Map = redraw(t, s.Map, func(d *cluster.Draft) { d.Group(d.Recover(1, d.Group(1).Replicas[0].Node, 1)).Times = 3 })
+		},
+		"and in phase 1 at its beginning": func(s, n *State) {
+			n.Map = redraw(t, s.Map, func(d *cluster.Draft) { d.Group(d.Recover(1, d.Group(1).Replicas[0].Node, 1)).Phase = cluster.Stands })
+		},
 		"replica 4 of group 1 is gone, and was": func(s, n *State) {
 			n.Map = redraw(t, s.Map, func(d *cluster.Draft) { d.Group(1).Take(4, 0) })
 		},
@@ -156,6 +177,20 @@ func TestFollows(t *testing.T) {
 		}
 	}
 	for name, f := range map[string]func(s, n *State){
+		"a group gives way to another one": func(s, n *State) {
+			n.Map = redraw(t, s.Map, func(d *cluster.Draft) { d.Recover(2, d.Group(2).Replicas[1].Node, 2) })
+		},
+		"and that to a third one, of what another node has kept": func(s, n *State) {
+			s.Map = redraw(t, s.Map, func(d *cluster.Draft) { d.Recover(2, d.Group(2).Replicas[1].Node, 2) })
+			n.Map = redraw(t, s.Map, func(d *cluster.Draft) {
+				last := d.Groups[len(d.Groups)-1].ID
+				d.Recover(last, gapOf(d, last), 2)
+			})
+		},
+		"it stands": func(s, n *State) {
+			s.Map = redraw(t, s.Map, func(d *cluster.Draft) { d.Recover(2, d.Group(2).Replicas[1].Node, 2) })
+			n.Map = redraw(t, s.Map, func(d *cluster.Draft) { d.Groups[len(d.Groups)-1].Phase = cluster.Stands })
+		},
 		"the same map":       func(_, _ *State) {},
 		"who leaves is gone": func(s, n *State) { n.Map = redraw(t, s.Map, func(d *cluster.Draft) { d.Group(1).Take(1, 4) }) },
 		"who leaves stays": func(s, n *State) {

@@ -41,22 +41,40 @@ type Report struct {
 	Groups []GroupReport `json:"groups"`
 	// Stopped are its replicas that were stopped by an error, by group, with what the error says. They count for nothing.
 	Stopped map[uint32]string `json:"stopped,omitempty"`
+	// Kept is what it has kept of groups that gave way to others (cluster.Begins).
+	Kept []KeptReport `json:"kept,omitempty"`
+	// MetaLife is the number of the meta group whose map the node has in force (cluster.Map.Life).
+	MetaLife uint64 `json:"meta_life,omitempty"`
+}
+
+// A KeptReport is what a node says of a replica of a group that is in the map no more, which it does not run: what its log had is applied.
+type KeptReport struct {
+	Group    uint32 `json:"group"`
+	Replica  uint64 `json:"replica"`
+	Shard    uint16 `json:"shard"` // the first one of the group
+	Last     uint64 `json:"last"`  // index of its newest entry
+	LastTerm uint64 `json:"last_term"`
+	Votes    bool   `json:"votes"` // by the newest configuration that it has
 }
 
 // A GroupReport is what a node says of its replica of a group.
 type GroupReport struct {
-	Group   uint32            `json:"group"`
-	Replica uint64            `json:"replica"`
-	Leads   bool              `json:"leads"`
-	Term    uint64            `json:"term"`
-	Config  uint64            `json:"config"` // index of the configuration that it has published
-	Voters  []uint64          `json:"voters"`
-	Learns  []uint64          `json:"learns,omitempty"` // learners
-	Last    uint64            `json:"last"`             // index of its newest entry
-	Away    []uint64          `json:"away,omitempty"`   // of a leader: voters that it has not heard of lately
-	Match   map[uint64]uint64 `json:"match,omitempty"`  // of a leader: up to which index the others have its entries
-	Step    string            `json:"step,omitempty"`   // of a leader: what it does to bring the group to what the map wants
-	Why     string            `json:"why,omitempty"`    // and what it waits for
+	Group   uint32   `json:"group"`
+	Replica uint64   `json:"replica"`
+	Leads   bool     `json:"leads"`
+	Term    uint64   `json:"term"`
+	Config  uint64   `json:"config"` // index of the configuration that it has published
+	Shown   uint64   `json:"shown"`  // index of the newest entry that it has published
+	Voters  []uint64 `json:"voters"`
+	Learns  []uint64 `json:"learns,omitempty"` // learners
+	Last    uint64   `json:"last"`             // index of its newest entry
+	// LastTerm is the term of that entry, Heard the replica that it knows to lead, if another one does; 0: none.
+	LastTerm uint64            `json:"last_term,omitempty"`
+	Heard    uint64            `json:"heard,omitempty"`
+	Away     []uint64          `json:"away,omitempty"`  // of a leader: voters that it has not heard of lately
+	Match    map[uint64]uint64 `json:"match,omitempty"` // of a leader: up to which index the others have its entries
+	Step     string            `json:"step,omitempty"`  // of a leader: what it does to bring the group to what the map wants
+	Why      string            `json:"why,omitempty"`   // and what it waits for
 }
 
 // of returns what a replica of a group has said of itself, and the version of the map that its node had in force; nil: nothing.
@@ -122,6 +140,7 @@ func Step(s *meta.State, r Reports, l Limits, now int64) *meta.State {
 			w.task(t)
 		}
 	}
+	w.phases(s)
 	if !w.changed {
 		return nil
 	}
@@ -295,6 +314,9 @@ func Holds(s *meta.State, d *cluster.Draft, r Reports, l Limits, m *meta.Move) s
 	g := d.Group(m.Group)
 	if g == nil {
 		return "the map has no such group"
+	}
+	if g.Was != 0 && g.Phase == cluster.Begins {
+		return fmt.Sprintf("group %d is not made yet of what was left of group %d", g.ID, g.Was)
 	}
 	lead := r.Leader(m.Group)
 	if lead == nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/consensus/transport"
+	"github.com/rdmakv/rdmakv/internal/seat"
 	"github.com/rdmakv/rdmakv/internal/server/change"
 	"github.com/rdmakv/rdmakv/internal/server/member"
 	"github.com/rdmakv/rdmakv/internal/wire"
@@ -88,6 +89,14 @@ func (n clusterNode) fit() error {
 // far says whether the node has a device by which other machines reach it.
 func (n clusterNode) far() bool {
 	return slices.ContainsFunc(n.devices.all(), func(d *device) bool { return d.Far() })
+}
+
+// kept are the replicas that the node keeps of groups that are gone, as it reports them.
+func (n clusterNode) kept() (list []seat.KeptReport) {
+	for _, k := range store.KeptOf(n.main.Store) {
+		list = append(list, seat.KeptReport{Group: uint32(k.Group), Replica: uint64(k.Replica), Shard: k.Shard, Last: k.Last, LastTerm: k.Term, Votes: k.Votes})
+	}
+	return list
 }
 
 // mayJoin returns nil if the node may come into a cluster with replicas that has a map already.

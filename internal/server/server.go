@@ -87,6 +87,7 @@ func New(cfg Config) (*Server, error) {
 			Answer: func(ctx context.Context, node string, question []byte) ([]byte, error) {
 				return srv.change.Answer(ctx, node, question)
 			},
+			Learn:   func(ctx context.Context, node string) error { return srv.change.Learn(ctx, node) },
 			Changed: func() { clusterNode{srv}.ReleaseOwned() },
 		})
 		dir := cfg.dir()
@@ -94,7 +95,7 @@ func New(cfg Config) (*Server, error) {
 			Node: cfg.Cluster.NodeID, FS: dir.FS, Dir: dir.Path, Log: srv.log, Logger: cfg.Logger,
 			Engine: srv.groups.Engine, MetaReplica: func(id consensus.ReplicaID) { store.MetaReplica(srv.main.Store, id) }, MayTakePart: srv.groups.MayTakePart(), Ask: srv.groups.Ask,
 			DropMeta: func(id consensus.ReplicaID) error { return store.DropMeta(srv.main.Store, id) },
-			Follow:   srv.member.Follow, MayJoin: clusterNode{srv}.mayJoin,
+			Kept:     clusterNode{srv}.kept, Follow: srv.member.Follow, MayJoin: clusterNode{srv}.mayJoin,
 		})
 		srv.groups.Store(&main.Store)
 	}

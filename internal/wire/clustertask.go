@@ -27,6 +27,8 @@ const (
 	ClusterCancel = "cancel" // Task
 	ClusterPause  = "pause"  // no move begins
 	ClusterResume = "resume"
+	// ClusterRecover replaces Group, which has lost its majority for good, by a new one that is made of the replica at From. It is done with Accept alone.
+	ClusterRecover = "recover"
 	// The others are kinds of tasks: add, remove, replace, rebalance, replicas.
 )
 
@@ -38,6 +40,9 @@ type ClusterQuestion struct {
 	Replicas int           `json:"replicas,omitempty"` // replicas: how many
 	Task     uint64        `json:"task,omitempty"`     // cancel
 	Dry      bool          `json:"dry,omitempty"`      // say what would be done, and do nothing
+	Group    uint32        `json:"group,omitempty"`    // recover
+	From     string        `json:"from,omitempty"`     // recover: node
+	Accept   bool          `json:"accept,omitempty"`   // recover: the operator says that the voters which do not answer are down for good, and accepts what is lost
 }
 
 // Changes says whether something is different when the question has been answered. Such a question may be asked again nevertheless.
@@ -76,7 +81,23 @@ type ClusterAnswer struct {
 	Task       *ClusterTask  `json:"task,omitempty"`  // add … replicas, cancel
 	Tasks      []ClusterTask `json:"tasks,omitempty"` // tasks: by id
 	// Map is the shard map that is in force with the task (cluster.AppendMap), for the nodes that come: they are told of it by MapFollow.
-	Map []byte `json:"map,omitempty"`
+	Map  []byte       `json:"map,omitempty"`
+	Loss *ClusterLoss `json:"loss,omitempty"` // recover
+}
+
+// A ClusterLoss is what a group loses that is recovered, as far as the nodes that answer know.
+type ClusterLoss struct {
+	Group   uint32   `json:"group"`
+	From    string   `json:"from"`    // node
+	Replica uint64   `json:"replica"` // of Group at From
+	Last    uint64   `json:"last"`    // index of the newest entry there: what comes behind it is lost
+	Heard   []string `json:"heard"`   // nodes whose replicas of the group answer
+	Away    []string `json:"away"`    // nodes that have one by the map, and do not answer for it
+	Made    uint32   `json:"made"`    // the group that takes its place, or will
+	// Since is the group that was made of Group before, and is lost, too, with all that it has acknowledged; 0: none was.
+	Since   uint32   `json:"since,omitempty"`
+	Forgets []string `json:"forgets,omitempty"` // what nobody does any more: tasks, moves, maps that were agreed on; texts for people
+	Done    bool     `json:"done,omitempty"`    // it was done before, and the other numbers are not known any more
 }
 
 // A ClusterTask is a task and how far it is.

@@ -133,6 +133,20 @@ func (f *Frame) AddTrim(stream, index uint64) error {
 	return f.AddFact(stream, streams.FactTrim, streams.TrimBody(index, term))
 }
 
+// TrimStream is a frame with AddTrim alone. An index that was trimmed before is no error.
+func TrimStream(l *Log, stream, index uint64) error {
+	if first, _ := l.Entries(stream); index < first {
+		return nil
+	}
+	f := l.Begin()
+	if err := f.AddTrim(stream, index); err != nil {
+		f.Drop()
+		return err
+	}
+	_, err := l.finish(f, true)
+	return err
+}
+
 // AddBegin adds to a frame that a stream begins behind an index whose entry had a term: a
 // snapshot has everything up to it. All entries that the stream has go, those behind the
 // index too. One that continues the very entry at the index is trimmed instead (AddTrim).

@@ -212,6 +212,7 @@ func (g *group) node(id consensus.ReplicaID) string {
 func (g *group) observe() {
 	role := g.r.Role()
 	first, _ := g.disk.FirstIndex()
+	term, _ := g.disk.Term(g.r.Last())
 	if !role.Leads {
 		g.peers = g.peers[:0]
 	}
@@ -219,7 +220,7 @@ func (g *group) observe() {
 	defer g.mu.Unlock()
 	g.status = consensus.Status{
 		Group: g.id, ID: g.self, Term: g.r.Word(), Leader: role.Leader, Leads: role.Leads, Config: g.config,
-		Last: g.r.Last(), Committed: g.r.Committed(), Applied: g.published, First: first, Shown: g.r.Shown(), Full: g.n.disk.full.Load(),
+		Last: g.r.Last(), LastTerm: term, Committed: g.r.Committed(), Applied: g.published, First: first, Shown: g.r.Shown(), Full: g.n.disk.full.Load(),
 		Peers: append(g.status.Peers[:0], g.peers...),
 	}
 }

@@ -104,6 +104,7 @@ type Node struct {
 var (
 	_ consensus.Engine   = (*Node)(nil)
 	_ consensus.Endpoint = (*Node)(nil)
+	_ consensus.Salvager = (*Node)(nil)
 )
 
 // New returns a node without replicas. Close ends it; the log stays the caller's.

@@ -33,6 +33,8 @@ type Env struct {
 	DropMeta func(id consensus.ReplicaID) error
 	// MayTakePart is closed when the node's replicas may take part in their groups.
 	MayTakePart <-chan struct{}
+	// Kept are the replicas that the node keeps of groups that are gone (store.KeptOf). Default: none.
+	Kept func() []seat.KeptReport
 	// Ask asks another node; its Answer answers.
 	Ask func(ctx context.Context, node string, question []byte) ([]byte, error)
 	// Follow puts a later map in force, durably, and calls InForce. The same map again is nil.
@@ -62,6 +64,8 @@ type Changer struct {
 
 	meta metagroup
 	lead lead
+	twin twin
+	anew anew
 	doing
 
 	mu      sync.Mutex
@@ -79,6 +83,9 @@ type inForce struct {
 func New(env Env) *Changer {
 	if env.Now == nil {
 		env.Now = time.Now
+	}
+	if env.Kept == nil {
+		env.Kept = func() []seat.KeptReport { return nil }
 	}
 	c := &Changer{env: env, wake: make(chan struct{}, 1), begun: time.Now(), life: rand.Uint64()}
 	c.ctx, c.cancel = context.WithCancel(context.Background())

@@ -4,6 +4,7 @@
 //	metagroup.go   the replica of the meta group, if the map gives the node one
 //	lead.go        of the node that leads that group, the seat: polls all nodes, and has the meta group agree on the next step
 //	poll.go        the question that the seat asks every node, and its answer: here is the map; how are your replicas?
+//	learn.go       the question that a node asks the others before its replicas take part: have you a later map?
 //	mover.go       of the leader of any group: brings the group to what the map wants
 //	operator.go    what operators ask for
 //

@@ -3,6 +3,7 @@ package change
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -119,6 +120,9 @@ func (c *Changer) sitOnce(r *document.Replica) (busy bool, err error) {
 		return false, consensus.ErrNotLeader
 	}
 	c.poll(s, echoes, time.Now())
+	if c.twin.standsStill() != "" {
+		return false, nil
+	}
 	next := seat.Step(s, c.lead.now(), c.env.Limits, seat.Millis(c.env.Now()))
 	if next != nil {
 		ctx, cancel := context.WithTimeout(c.ctx, stepTime)
@@ -214,6 +218,10 @@ func (c *Changer) pollOne(ctx context.Context, node string, of echo, m *cluster.
 		answer, err := c.env.Ask(ctx, node, appendPoll(nil, of, m, send))
 		if err == nil {
 			r, err = parseReport(answer, node, d)
+		}
+		if err == nil && m.Parts(r.Map, r.MetaLife) { // what it says is of another meta group's maps
+			met(c, node, r.MetaLife)
+			return r, fmt.Errorf("%w: node %q goes by the other one", cluster.ErrTwoMetas, node)
 		}
 		if err != nil || send || r.Map >= m.Version {
 			return r, err

@@ -108,7 +108,7 @@ func TestPollOne(t *testing.T) {
 		n.has(first)
 		var sent []bool
 		n.ask = func(_ context.Context, node string, question []byte) ([]byte, error) {
-			of, version, m, err := parsePoll(question)
+			of, version, _, m, err := parsePoll(question)
 			if node != "b" || of != (echo{9, 8}) || version != 2 || err != nil {
 				t.Errorf("%s: %s is asked %x: %v", name, node, question, err)
 			}

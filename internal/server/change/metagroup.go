@@ -105,6 +105,11 @@ func (c *Changer) host() {
 }
 
 func (c *Changer) hostNow() error {
+	select { // first, because the node may hear of a later map until then
+	case <-c.env.MayTakePart:
+	case <-c.ctx.Done():
+		return c.ctx.Err()
+	}
 	if s := c.meta.state(); s != nil && s.Map.Version > c.now.Load().m.Version {
 		if err := c.env.Follow(c.ctx, s.Map); err != nil {
 			return fmt.Errorf("the map that the meta group has agreed on: %w", err)
@@ -125,11 +130,6 @@ func (c *Changer) hostNow() error {
 		if err != nil {
 			return err
 		}
-	}
-	select {
-	case <-c.env.MayTakePart:
-	case <-c.ctx.Done():
-		return c.ctx.Err()
 	}
 	if err := c.forgetOthers(want); err != nil || want == 0 {
 		return err
@@ -161,9 +161,10 @@ func (c *Changer) open(id consensus.ReplicaID) (*document.Replica, error) {
 	})
 }
 
-// founders are what the meta group of a first map begins with; nothing: a later map has made the replica, which gets its state from the others.
+// founders are what the meta group of a first map begins with, or of the first one of a generation, of which it is made anew (recovermeta.go); nothing: a later map has made the replica, which gets its
+// state from the others.
 func founders(m *cluster.Map) (s consensus.State, first document.Content) {
-	if m.Version > 1 {
+	if m.Version > 1 && !m.BeginsGeneration() {
 		return s, nil
 	}
 	s = consensus.State{Applied: 1, Term: 1, Config: consensus.Config{Index: 1}}

@@ -103,6 +103,9 @@ func (c *Changer) move() {
 			if next.Act != seat.Nothing && !c.isFresh(now, r.since) {
 				next = seat.Doing{Why: "this node has not heard from the seat that its map is the newest one"}
 			}
+			if why := c.twin.standsStill(); next.Act != seat.Nothing && why != "" {
+				next = seat.Doing{Why: why}
+			}
 			c.note(g.ID, next)
 			if next.Act != seat.Nothing {
 				c.step(id, &st, next)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
@@ -54,6 +55,12 @@ func (c *Changer) operate(ctx context.Context, q *wire.ClusterQuestion) (*wire.C
 	if now == nil {
 		return &wire.ClusterAnswer{State: wire.ClusterRefused, Why: "this node has no shard map whose nodes can change: the cluster has none yet (kvclient cluster init), has no replicas, or an older version has made its map"}, nil
 	}
+	if why := c.twin.standsStill(); why != "" && q.Changes() {
+		return &wire.ClusterAnswer{State: wire.ClusterRefused, Why: why, MapVersion: now.m.Version}, nil
+	}
+	if q.Do == wire.ClusterRecover && q.Group == 0 {
+		return c.recoverMeta(ctx, q)
+	}
 	r := c.leads()
 	if r == nil {
 		return c.notSeat(now), nil
@@ -71,6 +78,9 @@ func (c *Changer) operate(ctx context.Context, q *wire.ClusterQuestion) (*wire.C
 			a.Tasks = append(a.Tasks, c.task(s, &s.Tasks[i]))
 		}
 		return a, nil
+	}
+	if q.Do == wire.ClusterRecover {
+		c.poll(s, c.lead.echoes(), time.Now()) // who answers now, and not who has answered a while ago
 	}
 	return c.change(ctx, r, s, q)
 }
@@ -98,6 +108,10 @@ func (c *Changer) answer(s *meta.State, state string) *wire.ClusterAnswer {
 func (c *Changer) change(ctx context.Context, r *document.Replica, s *meta.State, q *wire.ClusterQuestion) (*wire.ClusterAnswer, error) {
 	for try := 1; ; try++ {
 		next, id, err := c.next(s, q)
+		var loss *wire.ClusterLoss
+		if q.Do == wire.ClusterRecover {
+			next, loss, err = c.recovers(s, q)
+		}
 		if err != nil {
 			a := c.answer(s, wire.ClusterRefused)
 			a.Why = err.Error()
@@ -140,6 +154,7 @@ func (c *Changer) change(ctx context.Context, r *document.Replica, s *meta.State
 			c.lead.poke()
 		}
 		a := c.answer(next, state)
+		a.Loss = loss
 		if t := next.Task(id); t != nil {
 			told := c.task(next, t)
 			if q.Dry && s.Task(id) == nil {
@@ -161,6 +176,8 @@ func (c *Changer) next(s *meta.State, q *wire.ClusterQuestion) (next *meta.State
 	case wire.ClusterCancel:
 		next, err = seat.Cancel(s, q.Task, now)
 		return next, q.Task, err
+	case wire.ClusterRecover:
+		return nil, 0, nil // see recovers
 	case wire.ClusterPause, wire.ClusterResume:
 		return seat.Pause(s, q.Do == wire.ClusterPause), 0, nil
 	}
@@ -190,6 +207,47 @@ func (c *Changer) next(s *meta.State, q *wire.ClusterQuestion) (next *meta.State
 		return nil, 0, err
 	}
 	return next, t.ID, nil
+}
+
+// recovers works out the state in which a group is replaced by one that is made of what one of its replicas has.
+func (c *Changer) recovers(s *meta.State, q *wire.ClusterQuestion) (*meta.State, *wire.ClusterLoss, error) {
+	next, l, err := seat.Recover(s, c.lead.now(), q.Group, q.From, seat.Millis(c.env.Now()))
+	if err != nil {
+		return nil, nil, err
+	}
+	loss := lossOf(l)
+	loss.Done = next == s
+	if !q.Dry && !q.Accept && !loss.Done {
+		return nil, nil, unaccepted(loss)
+	}
+	return next, loss, nil
+}
+
+// lossOf is a loss as operators are told of it.
+func lossOf(l *seat.Loss) *wire.ClusterLoss {
+	return &wire.ClusterLoss{Group: l.Group, From: l.From, Replica: l.Replica, Last: l.Last, Heard: append([]string{}, l.Heard...), Away: append([]string{}, l.Away...), Made: l.Made,
+		Since: l.Since, Forgets: append([]string{}, l.Forgets...)}
+}
+
+// unaccepted refuses what nobody has accepted.
+func unaccepted(l *wire.ClusterLoss) error {
+	since := ""
+	if l.Since != 0 {
+		since = fmt.Sprintf(", with all that group %d, which was made of it before, has acknowledged", l.Since)
+	}
+	if len(l.Forgets) > 0 {
+		since += "; " + strings.Join(l.Forgets, ", ") + " would be forgotten"
+	}
+	return fmt.Errorf("%w: what node %q lacks of group %d would be lost: it has entries up to %d, and %s%s; that has to be accepted (kvclient cluster recover --accept-loss)",
+		seat.ErrRequest, l.From, l.Group, l.Last, awayText(l.Away), since)
+}
+
+// awayText says which nodes do not answer for their replicas.
+func awayText(nodes []string) string {
+	if len(nodes) == 0 {
+		return "no other node has a replica of it"
+	}
+	return "what " + strings.Join(nodes, ", ") + " may have behind that nobody knows"
 }
 
 // task is a task as operators are told of it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,8 +16,8 @@ import (
 
 // The question that the seat asks every node:
 //
-//	┌kind┬ 0 ┬life┬stamp┬map version┬map┐
-//	└1   ┴7  ┴8   ┴8    ┴8          ┴… ┘    life, stamp: see echo; map: cluster.AppendMap, of that version; none: the node is thought to have it
+//	┌kind┬ 0 ┬life┬stamp┬map version┬meta┬map┐
+//	└1   ┴7  ┴8   ┴8    ┴8          ┴8   ┴… ┘    life, stamp: see echo; meta: cluster.Map.Life of the map; map: cluster.AppendMap, of that version; none: the node is thought to have it
 //
 // The answer is a seat.Report as JSON. Fields of it are only ever added. A node that has a map of that version notes since when it is known to be the newest one. One that has an
 // older map, and was sent none, says so by its report, and is sent the map next time.
@@ -26,8 +27,8 @@ import (
 // if a node kept the highest term that it heard, one message with a high one would make it deaf to each later seat.
 
 const (
-	kindPoll = 1 // package groups has kind 2
-	pollHead = 32
+	kindPoll = wire.QuestionPoll
+	pollHead = 40
 )
 
 // An echo is what a node has said in its last report, of its own clock, and what the seat says to it again: what the poll says of the map was true at a moment after that
@@ -43,6 +44,7 @@ func appendPoll(dst []byte, of echo, m *cluster.Map, send bool) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, of.life)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(of.stamp))
 	dst = binary.LittleEndian.AppendUint64(dst, m.Version)
+	dst = binary.LittleEndian.AppendUint64(dst, m.Life())
 	if send {
 		dst = cluster.AppendMap(dst, m)
 	}
@@ -50,34 +52,48 @@ func appendPoll(dst []byte, of echo, m *cluster.Map, send bool) []byte {
 }
 
 // parsePoll reads it. m is nil if there is none.
-func parsePoll(b []byte) (of echo, version uint64, m *cluster.Map, err error) {
+func parsePoll(b []byte) (of echo, version, life uint64, m *cluster.Map, err error) {
 	if len(b) < pollHead || b[0] != kindPoll {
-		return of, 0, nil, fmt.Errorf("%w: a question of %d bytes, of a kind that this node does not know", cluster.ErrMalformed, len(b))
+		return of, 0, 0, nil, fmt.Errorf("%w: a question of %d bytes, of a kind that this node does not know", cluster.ErrMalformed, len(b))
 	}
 	for _, x := range b[1:8] {
 		if x != 0 {
-			return of, 0, nil, fmt.Errorf("%w: a reserved byte of a question is %#x", cluster.ErrMalformed, x)
+			return of, 0, 0, nil, fmt.Errorf("%w: a reserved byte of a question is %#x", cluster.ErrMalformed, x)
 		}
 	}
 	of = echo{binary.LittleEndian.Uint64(b[8:]), time.Duration(binary.LittleEndian.Uint64(b[16:]))}
-	version = binary.LittleEndian.Uint64(b[24:])
+	version, life = binary.LittleEndian.Uint64(b[24:]), binary.LittleEndian.Uint64(b[32:])
 	if len(b) == pollHead {
-		return of, version, nil, nil
+		return of, version, life, nil, nil
 	}
 	m, err = cluster.ParseMap(b[pollHead:])
-	if err == nil && m.Version != version {
-		err = fmt.Errorf("%w: a map of version %d, said to be of version %d", cluster.ErrMalformed, m.Version, version)
+	if err == nil && (m.Version != version || m.Life() != life) {
+		err = fmt.Errorf("%w: a map of version %d and meta group %016x, said to be of version %d and %016x", cluster.ErrMalformed, m.Version, m.Life(), version, life)
 	}
-	return of, version, m, err
+	return of, version, life, m, err
 }
 
 // Answer answers what another node asks.
 func (c *Changer) Answer(ctx context.Context, node string, question []byte) ([]byte, error) {
-	of, version, m, err := parsePoll(question)
+	switch {
+	case len(question) > 0 && question[0] == kindMap:
+		return c.tell(question)
+	case len(question) > 0 && question[0] == kindAnew:
+		return promise(c, node, question)
+	}
+	of, version, life, m, err := parsePoll(question)
 	if err != nil {
 		return nil, err
 	}
+	if now := c.now.Load(); now != nil && now.m.Parts(version, life) {
+		met(c, node, life)
+		return json.Marshal(c.report(now)) // by which the seat sees that it is another one
+	}
 	r, err := c.polled(ctx, of, version, m)
+	if now := c.now.Load(); errors.Is(err, cluster.ErrTwoMetas) && now != nil {
+		met(c, node, life)
+		r, err = c.report(now), nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +158,7 @@ func (f *inForce) groups(node string) (list []*cluster.DraftGroup) {
 
 // report is how the node's replicas are.
 func (c *Changer) report(now *inForce) seat.Report {
-	r := seat.Report{Map: now.m.Version, Life: c.life, Stamp: time.Since(c.begun), Groups: []seat.GroupReport{}}
+	r := seat.Report{Map: now.m.Version, MetaLife: now.m.Life(), Life: c.life, Stamp: time.Since(c.begun), Groups: []seat.GroupReport{}, Kept: c.env.Kept()}
 	for _, g := range now.groups(c.env.Node) {
 		st, err := c.env.Engine().Status(consensus.GroupID(g.ID))
 		if err == nil && st.Fenced != nil {
@@ -155,7 +171,10 @@ func (c *Changer) report(now *inForce) seat.Report {
 			continue
 		}
 		one := seat.GroupReport{
-			Group: g.ID, Replica: uint64(st.ID), Leads: st.Leads, Term: st.Term, Config: st.Config.Index, Last: st.Last, Away: seat.Away(&st),
+			Group: g.ID, Replica: uint64(st.ID), Leads: st.Leads, Term: st.Term, Config: st.Config.Index, Shown: st.Applied, Last: st.Last, LastTerm: st.LastTerm, Away: seat.Away(&st),
+		}
+		if !st.Leads && st.Leader != st.ID {
+			one.Heard = uint64(st.Leader)
 		}
 		for _, m := range st.Config.Voters {
 			one.Voters = append(one.Voters, uint64(m.ID))

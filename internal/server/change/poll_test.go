@@ -22,7 +22,7 @@ import (
 // TestPollFormat: the bytes of a question are those that nodes of other releases send.
 func TestPollFormat(t *testing.T) {
 	m := born(t)
-	head := "0100000000000000" + "0807060504030201" + "1817161514131211" + "0100000000000000"
+	head := "0100000000000000" + "0807060504030201" + "1817161514131211" + "0100000000000000" + "0000000000000000"
 	of := echo{0x0102030405060708, 0x1112131415161718}
 	if got := hex.EncodeToString(appendPoll(nil, of, m, false)); got != head {
 		t.Errorf("without a map: %s, want %s", got, head)
@@ -31,8 +31,8 @@ func TestPollFormat(t *testing.T) {
 	if want := "78" + head + hex.EncodeToString(cluster.AppendMap(nil, m)); hex.EncodeToString(with) != want {
 		t.Errorf("with a map: %x, want %s", with, want)
 	}
-	is, version, got, err := parsePoll(with[1:])
-	if err != nil || is != of || version != 1 || got.Digest() != m.Digest() {
+	is, version, life, got, err := parsePoll(with[1:])
+	if err != nil || is != of || version != 1 || life != 0 || got.Digest() != m.Digest() {
 		t.Errorf("%+v, %d, %v, %v", is, version, got, err)
 	}
 }
@@ -54,6 +54,7 @@ func TestBadPolls(t *testing.T) {
 		"another kind":            changed(0, 2),
 		"a reserved byte":         changed(7, 1),
 		"a map of another one":    changed(24, 2),
+		"of another meta group":   changed(32, 2),
 		"half a map":              whole[:len(whole)-1],
 		"something behind a map":  append(bytes.Clone(whole), 0),
 		"one byte of a map":       whole[:pollHead+1],
@@ -298,11 +299,11 @@ func TestReport(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	id := uint64(lead.ID)
-	one := seat.GroupReport{Group: 1, Replica: id, Leads: true, Term: 7, Config: 10, Voters: []uint64{1, 2, 3, 4}, Last: 1000, Match: map[uint64]uint64{}, Step: stepTexts[seat.Promote], Away: []uint64{uint64(lead.Peers[0].ID)}}
+	one := seat.GroupReport{Group: 1, Replica: id, Leads: true, Term: 7, Config: 10, Shown: 1000, Voters: []uint64{1, 2, 3, 4}, Last: 1000, Match: map[uint64]uint64{}, Step: stepTexts[seat.Promote], Away: []uint64{uint64(lead.Peers[0].ID)}}
 	for _, p := range lead.Peers {
 		one.Match[uint64(p.ID)] = 1000
 	}
-	two := seat.GroupReport{Group: 2, Replica: uint64(other.ID), Term: 4, Config: 10, Voters: []uint64{1, 2, 3}, Last: 1000}
+	two := seat.GroupReport{Group: 2, Replica: uint64(other.ID), Term: 4, Config: 10, Shown: 1000, Voters: []uint64{1, 2, 3}, Last: 1000}
 	if !reflect.DeepEqual(r.Groups, []seat.GroupReport{one, two}) {
 		t.Errorf("%+v\nwant %+v", r.Groups, []seat.GroupReport{one, two})
 	}
@@ -356,7 +357,7 @@ func FuzzPoll(f *testing.F) {
 	f.Add(appendPoll(nil, echo{7, 9}, born(f), true))
 	f.Add(appendPoll(nil, echo{1 << 63, -1}, moving(f, "b"), true))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		of, version, m, err := parsePoll(b)
+		of, version, life, m, err := parsePoll(b)
 		if err != nil {
 			if !errors.Is(err, cluster.ErrMalformed) {
 				t.Fatalf("%v", err)
@@ -365,7 +366,7 @@ func FuzzPoll(f *testing.F) {
 		}
 		has := m
 		if m == nil {
-			has = &cluster.Map{Version: version}
+			has = &cluster.Map{Version: version, Replication: &cluster.Replication{Lives: []uint64{life}}}
 		}
 		if has.Version != version || !bytes.Equal(appendPoll(nil, of, has, m != nil), b) {
 			t.Fatalf("%x is read as %+v, version %d, %v", b, of, version, m)

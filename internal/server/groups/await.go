@@ -14,6 +14,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/internal/consensus/transport"
 	"github.com/rdmakv/rdmakv/internal/server/base"
+	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
 // Whoever stops nodes one after the other is to wait until the node before is ready (caught.go). A node that is about to end makes sure of it: it asks the other
@@ -32,12 +33,12 @@ import (
 // The question, and its answer:
 //
 //	┌kind┬ 0 ┐        ┌group┬ … ┐
-//	└1   ┴7  ┘        └4    ┴   ┘    kind 2 (package change has kind 1); each group of which the replica here has not caught up, little endian, rising
+//	└1   ┴7  ┘        └4    ┴   ┘    kind: QuestionLacking; each group of which the replica here has not caught up, little endian, rising
 //
 // A node that refuses the question, because it is of an older version, is taken for one whose replicas have all caught up.
 
 const (
-	kindLacking = 2
+	kindLacking = wire.QuestionLacking
 	lackingHead = 8
 
 	// awaitFor is for how long a node that is about to end waits, and at most for half of the time that it has. It is longer than meetFor: a node that has just

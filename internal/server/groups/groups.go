@@ -36,6 +36,9 @@ type Env struct {
 	// Answer answers what another node asks this one (transport.Config), but for the question of await.go; nil: nothing else is answered. It is
 	// called when there is a map, by several goroutines, and not after Cut; what it answers after that is not told.
 	Answer func(ctx context.Context, node string, question []byte) (answer []byte, err error)
+	// Learn asks another node for a later map than the one in force here, and puts it in force. It is called for each node that was met, before the replicas take part:
+	// a node that was away must not run replicas that others have replaced. Its error ends nothing. Default: nobody is asked.
+	Learn func(ctx context.Context, node string) error
 	// Changed is told that the node has another replica of its map's, or one less. It must not block. Default: nobody is told.
 	Changed func()
 	// Meet is for how long other nodes are waited for before the replicas take part. Default 3 s.
@@ -86,6 +89,9 @@ func (g *Groups) Store(c *store.Config) {
 		return
 	}
 	c.Engine, c.TakePart = g.open, g.may
+	c.Keeps = func(group consensus.GroupID, replica consensus.ReplicaID) bool {
+		return gives(g.current(), g.env.Node, group, replica)
+	}
 }
 
 // open makes the engine.

@@ -21,6 +21,9 @@ import (
 // Hearing them when they happen to be spoken to is not enough: a follower speaks to leaders alone, so the third node would not have seen start 7, and with
 // the vote of start 7' it could be elected without what the other two have acknowledged.
 //
+// Each node that was met is asked for its map, too, before the replicas here take part. While this node was away a group that has lost its majority may have been given up by the operator, and
+// replaced by another one (cluster.Group.Was). If the nodes that were lost came back, and ran their replicas before they hear of that, they would be a majority of the old group, and serve what the new one has changed.
+//
 // A node that does not answer within meetFor is not waited for, because after an outage it may never come back, and the others must go on. So a node
 // that was set back is taken for a sound one if nobody who has seen its last start answers in that time.
 
@@ -46,6 +49,10 @@ func (g *Groups) meet(m *cluster.Map, t *transport.Transport) {
 		wg.Go(func() {
 			err := t.Meet(ctx, node)
 			switch back := (*transport.SetBackError)(nil); {
+			case err == nil && g.env.Learn != nil:
+				if err := g.env.Learn(ctx, node); err != nil && g.ctx.Err() == nil {
+					g.env.Log.Info("another node has not said which shard map it has", "other", node, "err", err)
+				}
 			case err == nil:
 			case errors.As(err, &back):
 				mu.Lock()

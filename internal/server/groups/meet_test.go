@@ -2,6 +2,7 @@ package groups
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"testing"
@@ -27,6 +28,12 @@ func (nobody) Receive(context.Context, string, consensus.SnapshotHead, io.Reader
 // meets starts the meeting of node a with node b, whom it reaches, and with node c, if it is there. It returns a's groups, and what b is asked: it answers
 // with what is sent back.
 func meets(t *testing.T, limit time.Duration, nodes ...string) (g *Groups, asked chan chan error) {
+	t.Helper()
+	return meetsAndLearns(t, limit, nil, nodes...)
+}
+
+// meetsAndLearns is meets of a node that asks those that it has met for their maps.
+func meetsAndLearns(t *testing.T, limit time.Duration, learn func(context.Context, string) error, nodes ...string) (g *Groups, asked chan chan error) {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -69,7 +76,7 @@ func meets(t *testing.T, limit time.Duration, nodes ...string) (g *Groups, asked
 			b.Accept(dev, req)
 		}
 	}()
-	g = New(Env{Node: "a", Meet: limit, Log: base.NewLog(slog.New(slog.DiscardHandler))})
+	g = New(Env{Node: "a", Meet: limit, Learn: learn, Log: base.NewLog(slog.New(slog.DiscardHandler))})
 	m := &cluster.Map{}
 	for _, n := range nodes {
 		m.Nodes = append(m.Nodes, cluster.MapNode{ID: n})
@@ -121,6 +128,27 @@ func TestMeetsFirst(t *testing.T) {
 	}
 	answer <- nil
 	waits(t, "taking part", g.may)
+}
+
+// TestLearnsFirst: replicas take part when each node that was met has said which map it has, and not before; one that cannot say it keeps nobody, and one that was not met is not asked.
+func TestLearnsFirst(t *testing.T) {
+	for _, fails := range []error{nil, errors.New("it answers no questions")} {
+		learns := make(chan string)
+		say := make(chan error)
+		g, asked := meetsAndLearns(t, time.Second, func(_ context.Context, node string) error {
+			learns <- node
+			return <-say
+		}, "a", "b", "c")
+		waits(t, "a question", asked) <- nil
+		if node := waits(t, "a question for the map", learns); node != "b" {
+			t.Errorf("node %s is asked", node)
+		}
+		if takesPart(g) {
+			t.Error("they take part before the other node has said which map it has")
+		}
+		say <- fails
+		waits(t, "taking part", g.may)
+	}
 }
 
 // TestMeetsForAWhile: a node that is not there is waited for as long as it was said, and no longer.

@@ -1,9 +1,11 @@
 package checkpoint
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
@@ -103,7 +105,45 @@ func GiveUp(to Sink, id consensus.GroupID, self consensus.ReplicaID, shards []ui
 	r := disk.Replica{Group: uint32(id), ID: uint64(self)}
 	replica, _ := r.Record()
 	stream, _ := r.StreamRecord()
-	return errors.Join(to.Set(r.FormerRecord()), to.Delete(GroupKey(id)), to.Delete(replica), to.Delete(stream))
+	begun, _ := r.BaseRecord(nil)
+	return errors.Join(to.Delete(begun), to.Set(r.FormerRecord()), to.Delete(GroupKey(id)), to.Delete(replica), to.Delete(stream))
+}
+
+// Recovered adds to an ingest that the store has a replica of one group in the place of one of another, with the keys of the same shards, at a state; begins is what these keys are. Of the old one is left that there was one.
+// Nothing else is in the ingest.
+func Recovered(to Sink, old consensus.GroupID, former consensus.ReplicaID, id consensus.GroupID, self consensus.ReplicaID, stream uint64, s *groupentry.State, begins *disk.GroupBase) error {
+	type fact struct{ key, rec []byte } // rec nil: it goes
+	was := disk.Replica{Group: uint32(old), ID: uint64(former)}
+	is := disk.Replica{Group: uint32(id), ID: uint64(self), Shards: s.Shards, Stream: stream}
+	state := groupentry.AppendState(nil, s)
+	stateRec := make([]byte, disk.RecordSize(len(state), false))
+	disk.PutRecord(stateRec, GroupKey(id), disk.Record{Value: state})
+	facts := []fact{{GroupKey(old), nil}, {GroupKey(id), stateRec}}
+	for _, f := range []func() (key, rec []byte){was.FormerRecord, is.Record, is.StreamRecord} {
+		if key, rec := f(); rec != nil {
+			facts = append(facts, fact{key, rec})
+		}
+	}
+	key, rec := is.BaseRecord(begins)
+	facts = append(facts, fact{key, rec})
+	gone := func() (key, rec []byte) { return was.BaseRecord(nil) }
+	for _, f := range []func() (key, rec []byte){was.Record, was.StreamRecord, gone} {
+		key, _ := f()
+		facts = append(facts, fact{key, nil})
+	}
+	slices.SortFunc(facts, func(a, b fact) int { return bytes.Compare(a.key, b.key) })
+	for _, f := range facts {
+		err := error(nil)
+		if f.rec == nil {
+			err = to.Delete(f.key)
+		} else {
+			err = to.Set(f.key, f.rec)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // entriesTogether bounds the bytes of entries that are read at a time.

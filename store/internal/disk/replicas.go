@@ -17,6 +17,7 @@ import (
 //
 //	replica.N    id of the replica, u64 | shards, u16 each, rising
 //	stream.N     the stream of the log that has its entries, u64; without one it is the first that a replica of the group has here
+//	base.N       what the base had of a group that began with keys, at entry 1 (GroupBase): keys, u64 | results of requests, u64 | sum, 16 bytes
 //	former.N     the newest id, u64, of those that the store has given up; it stays for ever
 //
 // Versions in these shards are numbers of the group, and no epoch of the store is in them.
@@ -32,7 +33,18 @@ type Replica struct {
 	Stream uint64   // of the log; 0: the first of the group
 }
 
+// A GroupBase is what a base has of the shards of a group that began with keys, in few bytes (package image, BaseOf).
+type GroupBase struct {
+	Keys    uint64
+	Results uint64 // of requests
+	Sum     [16]byte
+}
+
+// baseLen is the length of one that is encoded.
+const baseLen = 32
+
 const (
+	baseName    = "base."
 	replicaName = "replica."
 	streamName  = "stream."
 	formerName  = "former."
@@ -73,7 +85,39 @@ func (r *Replica) StreamRecord() (key, rec []byte) {
 	return key, rec
 }
 
-// FormerRecord returns the key and the record which say that a replica was given up. The key stands before all others of a group.
+// BaseRecord returns the key and the record of what a group began with; rec is nil if b is. The key stands before all others of a group.
+func (r *Replica) BaseRecord(b *GroupBase) (key, rec []byte) {
+	key = groupFact(baseName, r.Group)
+	if b == nil {
+		return key, nil
+	}
+	value := binary.LittleEndian.AppendUint64(nil, b.Keys)
+	value = append(binary.LittleEndian.AppendUint64(value, b.Results), b.Sum[:]...)
+	rec = make([]byte, RecordSize(len(value), false))
+	PutRecord(rec, key, Record{Value: value})
+	return key, rec
+}
+
+// GroupBaseIn returns what a base says that a group began with; nil: it did not begin with keys, or not here.
+//
+// Errors: a *base.CorruptError, what the disk said.
+func GroupBaseIn(from interface {
+	Named(key []byte) ([]byte, error)
+}, group uint32) (*GroupBase, error) {
+	key := groupFact(baseName, group)
+	value, err := from.Named(key)
+	if err != nil || value == nil {
+		return nil, err
+	}
+	if len(value) != baseLen {
+		return nil, &base.CorruptError{Shard: StoreShard, Key: key, Detail: fmt.Sprintf("%d bytes, expected %d", len(value), baseLen)}
+	}
+	b := &GroupBase{Keys: binary.LittleEndian.Uint64(value), Results: binary.LittleEndian.Uint64(value[8:])}
+	copy(b.Sum[:], value[16:])
+	return b, nil
+}
+
+// FormerRecord returns the key and the record which say that a replica was given up. The key stands before all others of a group but that of BaseRecord.
 func (r *Replica) FormerRecord() (key, rec []byte) {
 	key = groupFact(formerName, r.Group)
 	return key, wordRecord(key, r.ID)

@@ -3,11 +3,14 @@ package disk
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"reflect"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/rdmakv/rdmakv/store/internal/base"
 )
 
 // TestReplicas: a base tells the replicas that it was told of, and what is none is damage that names its key.
@@ -81,6 +84,11 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
+// A namer tells the facts of a base.
+type namer struct{ db *pebble.DB }
+
+func (n namer) Named(key []byte) ([]byte, error) { return namedIn(n.db, key) }
+
 // TestReplicaFacts: the stream of a replica and the id of one that was given up come back, and what is none is damage.
 func TestReplicaFacts(t *testing.T) {
 	db, err := pebble.Open("base", &pebble.Options{FS: vfs.NewMem(), FormatMajorVersion: pebble.FormatNewest, Logger: quiet{}})
@@ -110,7 +118,24 @@ func TestReplicaFacts(t *testing.T) {
 	if _, rec := (&Replica{Group: 7}).StreamRecord(); rec != nil {
 		t.Error("the first stream is noted")
 	}
+	first, rec := want.BaseRecord(&GroupBase{Keys: 7, Results: 9, Sum: [16]byte{1, 15: 2}})
+	set(first, rec)
+	if b, err := GroupBaseIn(namer{db}, 7); err != nil || *b != (GroupBase{Keys: 7, Results: 9, Sum: [16]byte{1, 15: 2}}) {
+		t.Errorf("%+v, %v", b, err)
+	}
+	if b, err := GroupBaseIn(namer{db}, 8); err != nil || b != nil {
+		t.Errorf("of a group that did not begin with keys: %+v, %v", b, err)
+	}
+	half := make([]byte, RecordSize(31, false))
+	PutRecord(half, first, Record{Value: make([]byte, 31)})
+	set(first, half)
+	if b, err := GroupBaseIn(namer{db}, 7); !errors.Is(err, base.ErrCorrupt) {
+		t.Errorf("half of it: %+v, %v", b, err)
+	}
 	former, _ := want.FormerRecord()
+	if bytes.Compare(first, former) >= 0 {
+		t.Error("what the group began with does not stand before all others")
+	}
 	state, self, stream := metaKey("group.7"), groupFact(replicaName, 7), groupFact(streamName, 7)
 	if bytes.Compare(former, state) >= 0 || bytes.Compare(state, self) >= 0 || bytes.Compare(self, stream) >= 0 {
 		t.Error("the keys do not rise as whoever writes them takes them to")

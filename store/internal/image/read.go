@@ -28,7 +28,12 @@ type Reader struct {
 	count  uint64
 	over   bool
 	err    error
+	begins *disk.GroupBase // what all of it has to be; nil: nobody knows
+	has    baser
 }
+
+// Begins says what the group began with, of an image of that very state: if what is read is something else, the reading ends with ErrBase, and whoever gets it has no image.
+func (r *Reader) Begins(with *disk.GroupBase) { r.begins, r.has = with, newBaser() }
 
 // NewReader returns the bytes of an image of a state, and of its shards. from stays the caller's, until Close. isShort: results of requests
 // are missing that whoever gets it must not take for new.
@@ -74,6 +79,11 @@ func (r *Reader) next() error {
 		case r.over:
 			return io.EOF
 		case r.walk == nil && len(r.shards) == 0:
+			if r.begins != nil {
+				if err := r.has.is(r.begins); err != nil {
+					return err
+				}
+			}
 			r.over = true
 			b := appendPair(r.buf[:0], 0, 0)
 			b = binary.LittleEndian.AppendUint64(b, r.count)
@@ -107,6 +117,11 @@ func (r *Reader) next() error {
 		// A damaged record stays here: the replica that gets it would refuse all.
 		if err := check(key, value); err != nil {
 			return fmt.Errorf("image: key %x of this base: %w", key, err)
+		}
+		if r.begins != nil {
+			if err := r.has.add(key, value); err != nil {
+				return fmt.Errorf("image: key %x of this base: %w", key, err)
+			}
 		}
 		r.count++
 		b := append(appendPair(r.buf[:0], len(key), len(value)), key...)

@@ -27,13 +27,14 @@ func clusterCmd(a *app.App) *cobra.Command {
 		Short: "make a cluster, change it, and look at its nodes",
 		Long: `cluster is for the operator of several nodes: init has them agree which node owns
 which shard; add, remove, replace, rebalance and replicas change a cluster with
-replicas while it lives, and tasks shows how far that is; status shows the nodes,
-check says whether all is as it should be; backup and restore copy all keys. Any node of the cluster can be --server;
+replicas while it lives, and tasks shows how far that is; recover goes on with what is
+left of a group that has lost its majority; status shows the nodes, check says whether
+all is as it should be; backup and restore copy all keys. Any node of the cluster can be --server;
 all but check need the admin right, which the main secret has.`,
 	}
 	cmd.AddCommand(clusterInitCmd(a), clusterStatusCmd(a), clusterCheckCmd(a))
 	cmd.AddCommand(changeCmds(a)...)
-	cmd.AddCommand(clusterTasksCmd(a), clusterCancelCmd(a), clusterPauseCmd(a), clusterResumeCmd(a))
+	cmd.AddCommand(clusterTasksCmd(a), clusterCancelCmd(a), clusterPauseCmd(a), clusterResumeCmd(a), clusterRecoverCmd(a))
 	cmd.AddCommand(backups.Commands(a)...)
 	return cmd
 }
