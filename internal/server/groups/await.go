@@ -130,10 +130,15 @@ type awaiting struct {
 	short bool     // if late is nil: so few nodes answer that some group has no majority with them, which others that have just come back could change
 }
 
-// until looks until nothing is to be waited for, or ctx ends, and returns what was seen last.
-func until(ctx context.Context, look func(context.Context) awaiting) awaiting {
+// until looks until nothing is to be waited for, or ctx ends, and returns what was seen last: what a look sees that ctx has ended does not count, because nobody has
+// answered it.
+func until(ctx context.Context, look func(context.Context) awaiting) (last awaiting) {
 	for began := time.Now(); ; {
 		a := look(ctx)
+		if ctx.Err() != nil {
+			return last
+		}
+		last = a
 		if len(a.late) == 0 && (!a.short || time.Since(began) >= silentFor) {
 			return a
 		}

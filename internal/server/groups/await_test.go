@@ -87,6 +87,20 @@ func TestAsksAgain(t *testing.T) {
 			}
 		})
 	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), askEvery+askEvery/2)
+		defer cancel()
+		looks := 0
+		if got := until(ctx, func(ctx context.Context) awaiting {
+			if looks++; looks == 1 {
+				return late
+			}
+			<-ctx.Done()
+			return short
+		}); len(got.late) == 0 || looks != 2 {
+			t.Errorf("the time is over while others are asked: %d looks, %+v", looks, got)
+		}
+	})
 }
 
 // TestLackingFormat: the bytes of the question and of its answer are those that nodes of other releases send.
