@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/store/internal/checkpoint"
 	"github.com/rdmakv/rdmakv/store/internal/ckpt"
+	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/entry"
+	"github.com/rdmakv/rdmakv/store/internal/image"
 	"github.com/rdmakv/rdmakv/store/internal/shard"
 	"github.com/rdmakv/rdmakv/store/internal/tables"
 	"github.com/rdmakv/rdmakv/store/layout"
@@ -22,7 +25,7 @@ import (
 //	the cell ends                   its word is one that nobody believes
 //	End                             what was under way is answered
 //	Reach                           the base has all of that, so the shards have nothing that is newer
-//	BaseOf                          what that is in few bytes (groupbase.go)
+//	BaseOf                          what that is in few bytes (begins, below)
 //	                                no checkpoint runs
 //	  Create                        the engine has the log of the new replica: it begins behind entry 1, and has nothing before it
 //	  Recovered                     the base has the new replica in the place of the old one: durable, in one step
@@ -205,4 +208,55 @@ func (m *member) succeed(ctx context.Context, s *Store, g *groupSide, old *membe
 	g.past.mu.Unlock()
 	g.members = append(slices.DeleteFunc(slices.Clone(g.members), func(o *member) bool { return o == old }), m)
 	return nil
+}
+
+// What a group began with, if it began with keys (R19). The base says it in the ingest that makes the replica (image.BaseOf), and it is compared as long as the base is there still, at entry 1:
+//
+//	when a store is opened       the making, or the first checkpoint behind it, was cut short: before the replica takes part
+//	when it is sent              the first learner gets nothing else; it costs no pass of its own
+//
+// A replica whose base is another one is stopped, and says why. Behind the first checkpoint nothing can be compared, because the base has moved on. What that costs, and what not:
+// docs/decisions/2026-11-30-base-digest.md.
+
+// begins works out what the base has of the replica's shards. Nothing of that changes meanwhile: the base has all of it, and nobody orders in them.
+func (m *member) begins(ctx context.Context, s *Store) (disk.GroupBase, error) {
+	snap := s.disk.Snapshot()
+	b, err := image.BaseOf(ctx, snap, m.found.Shards, func(context.Context, int) error {
+		select {
+		case <-s.fence.Down:
+			return s.fence.Failed()
+		default:
+			return nil
+		}
+	})
+	if closeErr := snap.Close(); err == nil {
+		err = closeErr
+	}
+	return b, err
+}
+
+// beganSo compares what the base has with what the group began with, if it was opened there. Caller holds part.
+func (m *member) beganSo(s *Store) error {
+	if !m.opened || m.found.Applied != 1 {
+		return nil
+	}
+	m.opened = false
+	want, err := disk.GroupBaseIn(s.disk, uint32(m.group))
+	if err != nil || want == nil {
+		return err
+	}
+	if at, err := checkpoint.StateOf(s.disk, m.group); err != nil || at.Applied != 1 {
+		return err
+	}
+	got, err := m.begins(m.ctx, s)
+	if err == nil {
+		err = image.SameBase(&got, want)
+	}
+	return err
+}
+
+// refuse stops a replica that must not take part, and says why.
+func (m *member) refuse(s *Store, err error) {
+	m.gone = true
+	s.fence.Report(slog.LevelError, "a replica takes no part in its group: recover the group from another node, or give this node's replica up (kvclient cluster replace)", "group", m.group, "replica", m.id, "err", err)
 }

