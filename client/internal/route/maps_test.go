@@ -36,7 +36,7 @@ func TestLaterMaps(t *testing.T) {
 			want   string
 		}{
 			"another table": {func(_ *cluster.Map, l *cluster.Replication) { l.Group[0], l.Group[1] = l.Group[1], l.Group[0] }, "goes from group"},
-			"another group": {func(_ *cluster.Map, l *cluster.Replication) { l.Groups[1].ID = 7 }, "becomes group 7"},
+			"another group": {func(_ *cluster.Map, l *cluster.Replication) { l.Groups[1].ID = 7 }, "to group 7"},
 			"another store": {func(_ *cluster.Map, l *cluster.Replication) { l.Stores[0] = [16]byte{99} }, "in another store"},
 			"another name":  {func(m *cluster.Map, _ *cluster.Replication) { m.Name = "others" }, "other"},
 		} {
