@@ -63,7 +63,7 @@ func TestRecover(t *testing.T) {
 	refused(1, "has a leader", "--group", group, "--from", left, "--accept-loss")
 	refused(2, "are needed", "--group", group)
 	refused(2, "is no group", "--group", "x", "--from", left)
-	refused(1, "group 0 has a leader", "--group", "0", "--from", left)
+	refused(1, "has a leader", "--group", "0", "--from", left) // "group 0", or "the meta group", if that node leads it itself
 	refused(1, "there is no group 99", "--group", "99", "--from", left)
 
 	// Somebody writes on while the nodes go. What is acknowledged then may be lost: nobody is left who would know.
