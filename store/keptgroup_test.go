@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -127,18 +126,22 @@ func TestKeepGroupWrong(t *testing.T) {
 // TestKeepGroupCrashes cuts the power before every call of the file system that changes something while a replica is kept: all its keys are kept then, and a group can be made of them.
 func TestKeepGroupCrashes(t *testing.T) {
 	fs := memFS()
-	var on atomic.Bool
-	var calls atomic.Uint64
-	var mu sync.Mutex
+	var mu sync.Mutex // the log and Pebble go on behind the call
+	var on bool
+	var calls int
 	clones := make(map[string]*crashfs.Disk)
 	rng := rand.New(rand.NewPCG(1, 1))
 	cfg := alone(errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if !on.Load() || op.Kind.ReadOrWrite() != errorfs.OpIsWrite || op.Kind == errorfs.OpFileClose || op.Kind == errorfs.OpLock {
+		if op.Kind.ReadOrWrite() != errorfs.OpIsWrite || op.Kind == errorfs.OpFileClose || op.Kind == errorfs.OpLock {
 			return nil
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		name := fmt.Sprintf("call %d, %v of %s", calls.Add(1), op.Kind, op.Path)
+		if !on {
+			return nil
+		}
+		calls++
+		name := fmt.Sprintf("call %d, %v of %s", calls, op.Kind, op.Path)
 		clones[name] = fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100 * (len(clones) % 2), RNG: rng})
 		return nil
 	})))
@@ -148,12 +151,16 @@ func TestKeepGroupCrashes(t *testing.T) {
 	for i := range 20 {
 		n.put(i%2*2, fmt.Sprint("k", i), "v")
 	}
-	on.Store(true)
+	mu.Lock()
+	on = true
+	mu.Unlock()
 	if err := KeepGroup(t.Context(), n.Store, 7, 1); err != nil {
 		t.Fatal(err)
 	}
-	on.Store(false)
+	mu.Lock()
+	on = false
 	clones["when it returns"] = fs.CrashClone(vfs.CrashCloneCfg{})
+	mu.Unlock()
 	want := KeptOf(n.Store)
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
