@@ -69,7 +69,7 @@ lint: tools ## gofmt, go vet, staticcheck; the mutants compile
 
 # make lint has run go vet over the tests too, so neither step does it again.
 unit: ## go test, all packages but the end-to-end tests
-	$(GO) test -vet=off -p $(SIDE_BY_SIDE) $(LONG) $$($(GO) list ./... | grep -v /test/)
+	$(GO) test -vet=off -p $(SIDE_BY_SIDE) $(LONG) $$($(GO) list ./... | grep -v /test/) ./test/crashfs
 
 race: ## what a node or a client is made of under the race detector, shortened
 	GORACE=atexit_sleep_ms=100 $(GO) test -race -vet=off -p $(SIDE_BY_SIDE) -short -run '^Test' -timeout 30m $(LONG) \
