@@ -26,9 +26,9 @@ UNIT_SIDE_BY_SIDE ?= 5
 RACE_PKGS = $$($(GO) list ./... | grep -v -e /test/ -e /demo)
 # What takes longest comes first, in make unit and make race: a step ends with its last package.
 LONG = ./internal/server ./store ./client ./rdma/iwarp ./store/log ./membership ./rdma/sim ./store/internal/tables
-# What make race leaves to make race-full: programs of the tests, of the lab and of the
-# comparison with others, which are in no node and no client.
-NOT_SERVED = -e /bench -e /deploy -e /examples/ -e /lab -e /internal/chart -e /internal/house -e /internal/teeth/
+# What make race leaves to make race-full: programs of the tests, of the lab, of measurements and
+# of the comparison with others, which are in no node and no client.
+NOT_SERVED = -e /bench -e /deploy -e /examples/ -e /lab -e /internal/chart -e /internal/house -e /internal/load -e /internal/perf -e /internal/teeth/
 
 # The packages of which the points change a file (internal/teeth): in others vet sees no more with them.
 WITH_POINTS = $$(grep -rl --include='*.go' '^//go:build.*points' . | xargs -n 1 dirname | sort -u)
