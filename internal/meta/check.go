@@ -94,6 +94,9 @@ func (s *State) follows(n *State) error {
 	if n.Version != s.Version+1 {
 		return malformed("version %d behind %d", n.Version, s.Version)
 	}
+	if n.Level < s.Level {
+		return malformed("feature level %d behind %d: it never falls", n.Level, s.Level)
+	}
 	if n.NextTask() < s.NextTask() && len(n.Tasks) > 0 || len(n.Tasks) == 0 && len(s.Tasks) > 0 {
 		return malformed("the ids of tasks fall")
 	}
