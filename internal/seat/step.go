@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/feature"
 	"github.com/rdmakv/rdmakv/internal/meta"
 )
 
@@ -37,6 +38,9 @@ type Report struct {
 	Groups []GroupReport `json:"groups"`
 	// Stopped are its replicas that were stopped by an error, by group, with what the error says. They count for nothing.
 	Stopped map[uint32]string `json:"stopped,omitempty"`
+	// Reads is which feature levels its program reads; nil: it says nothing of levels, and reads level 0 alone. Hold: its operator wants the level to stay.
+	Reads *feature.Range `json:"reads,omitempty"`
+	Hold  bool           `json:"hold,omitempty"`
 }
 
 // A GroupReport is what a node says of its replica of a group.

@@ -93,7 +93,7 @@ func New(cfg Config) (*Server, error) {
 		srv.change = change.New(change.Env{
 			Node: cfg.Cluster.NodeID, FS: dir.FS, Dir: dir.Path, Log: srv.log, Logger: cfg.Logger,
 			Engine: srv.groups.Engine, MetaReplica: func(id consensus.ReplicaID) { store.MetaReplica(srv.main.Store, id) }, MayTakePart: srv.groups.MayTakePart(), Ask: srv.groups.Ask,
-			Follow: srv.member.Follow, MayJoin: clusterNode{srv}.mayJoin,
+			Follow: srv.member.Follow, MayJoin: clusterNode{srv}.mayJoin, Levels: clusterNode{srv}.levels(),
 		})
 		srv.groups.Store(&main.Store)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/internal/feature"
 	"github.com/rdmakv/rdmakv/internal/seat"
 	"github.com/rdmakv/rdmakv/internal/server/base"
 )
@@ -37,8 +38,22 @@ type Env struct {
 	// MayJoin returns nil if this node, which is in no map, may come into one, else an error that says why not: ErrLater, if it soon may.
 	MayJoin func(ctx context.Context) error
 	Limits  seat.Limits
+	// Levels is what the node has to do with the feature level of its cluster.
+	Levels Levels
 	// Now is the time of the machine, for people. Default time.Now.
 	Now func() time.Time
+}
+
+// Levels is what a node has to do with the feature level of its cluster.
+type Levels struct {
+	// Reads is what the node's program reads, and Hold says that its operator wants the level to stay.
+	Reads feature.Range
+	Hold  bool
+	// Raise notes durably that the cluster is at a level; one that is not above the one that is noted is nil. An *feature.UnreadError: the program does not read it, so the node
+	// stands down, and never starts again with a program that does not. Safe for concurrent use.
+	Raise func(feature.Level) error
+	// ReadsOf is the newest level that the program of another node reads, by gossip; false: gossip does not know the node.
+	ReadsOf func(node string) (newest feature.Level, known bool)
 }
 
 // ErrLater: the node may not come into a cluster yet.

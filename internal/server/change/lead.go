@@ -10,6 +10,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/internal/consensus/document"
+	"github.com/rdmakv/rdmakv/internal/feature"
 	"github.com/rdmakv/rdmakv/internal/meta"
 	"github.com/rdmakv/rdmakv/internal/seat"
 )
@@ -119,6 +120,9 @@ func (c *Changer) sitOnce(r *document.Replica) (busy bool, err error) {
 	}
 	c.poll(st.Term, s, time.Now())
 	next := seat.Step(s, c.lead.now(), c.env.Limits, seat.Millis(c.env.Now()))
+	if next == nil {
+		next = seat.Raise(s, c.lead.now(), c.env.Levels.Reads)
+	}
 	if next != nil {
 		ctx, cancel := context.WithTimeout(c.ctx, stepTime)
 		defer cancel()
@@ -156,7 +160,7 @@ func (c *Changer) poll(term uint64, s *meta.State, confirmed time.Time) {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(c.ctx, pollTime)
 			defer cancel()
-			if r, err := c.pollOne(ctx, node, term, s.Map, d); err == nil {
+			if r, err := c.pollOne(ctx, node, term, s.Level, s.Map, d); err == nil {
 				c.lead.mu.Lock()
 				c.lead.reports[node] = reported{r, time.Now()}
 				c.lead.mu.Unlock()
@@ -193,12 +197,12 @@ func (c *Changer) polls(s *meta.State) (list []string) {
 }
 
 // pollOne asks a node, twice if it turns out that it has an older map.
-func (c *Changer) pollOne(ctx context.Context, node string, term uint64, m *cluster.Map, d *cluster.Draft) (r seat.Report, err error) {
+func (c *Changer) pollOne(ctx context.Context, node string, term uint64, level feature.Level, m *cluster.Map, d *cluster.Draft) (r seat.Report, err error) {
 	if node == c.env.Node {
-		return c.polled(ctx, term, m.Version, nil)
+		return c.polled(ctx, poll{term: term, version: m.Version, level: level})
 	}
 	for send := false; ; send = true {
-		answer, err := c.env.Ask(ctx, node, appendPoll(nil, term, m, send))
+		answer, err := c.env.Ask(ctx, node, appendPoll(nil, term, level, m, send))
 		if err == nil {
 			r, err = parseReport(answer, node, d)
 		}

@@ -108,17 +108,17 @@ func TestPollOne(t *testing.T) {
 		n.has(first)
 		var sent []bool
 		n.ask = func(_ context.Context, node string, question []byte) ([]byte, error) {
-			term, version, m, err := parsePoll(question)
-			if node != "b" || term != 9 || version != 2 || err != nil {
+			q, err := parsePoll(question)
+			if node != "b" || q.term != 9 || q.version != 2 || q.level != 0 || err != nil {
 				t.Errorf("%s: %s is asked %x: %v", name, node, question, err)
 			}
-			sent = append(sent, m != nil)
+			sent = append(sent, q.m != nil)
 			if err, ok := c.answers[len(sent)-1].(error); ok {
 				return nil, err
 			}
 			return []byte(c.answers[len(sent)-1].(string)), nil
 		}
-		r, err := n.pollOne(t.Context(), "b", 9, next, d)
+		r, err := n.pollOne(t.Context(), "b", 9, 0, next, d)
 		if (err != nil) != (c.reports == 0) || err == nil && r.Map != c.reports || !slices.Equal(sent, c.sent) {
 			t.Errorf("%s: map %d, %v, sent %v", name, r.Map, err, sent)
 		}

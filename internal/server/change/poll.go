@@ -10,28 +10,35 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/internal/feature"
 	"github.com/rdmakv/rdmakv/internal/seat"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
 // The question that the seat asks every node:
 //
-//	┌kind┬ 0 ┬term┬map version┬map┐
-//	└1   ┴7  ┴8   ┴8          ┴…  ┘    term: in which the seat leads the meta group; map: cluster.AppendMap, of that version; none: the node is thought to have it
+//	┌kind┬level┬ 0 ┬term┬map version┬map┐
+//	└1   ┴1    ┴6  ┴8   ┴8          ┴…  ┘    term: in which the seat leads the meta group; map: cluster.AppendMap, of that version; none: the node is thought to have it
+//
+// The kind is feature.Forms.Question of the cluster's level: 1 at level 0, as programs ask that know no levels, which refuse kind 2; 2 at the levels above.
 //
 // A node that has heard a seat of a later term does not answer.
 //
 // The answer is a seat.Report as JSON. Fields of it are only ever added. A node that has a map of that version notes that it is the newest one. One that has an older
 // map, and was sent none, says so by its report, and is sent the map next time.
 
-const (
-	kindPoll = 1
-	pollHead = 24
-)
+const pollHead = 24
+
+// A poll is a question.
+type poll struct {
+	term, version uint64
+	level         feature.Level
+	m             *cluster.Map // nil: there is none in it
+}
 
 // appendPoll appends a question; send: with the map.
-func appendPoll(dst []byte, term uint64, m *cluster.Map, send bool) []byte {
-	dst = append(dst, kindPoll, 0, 0, 0, 0, 0, 0, 0)
+func appendPoll(dst []byte, term uint64, level feature.Level, m *cluster.Map, send bool) []byte {
+	dst = append(dst, feature.Of(level).Question, byte(level), 0, 0, 0, 0, 0, 0)
 	dst = binary.LittleEndian.AppendUint64(dst, term)
 	dst = binary.LittleEndian.AppendUint64(dst, m.Version)
 	if send {
@@ -40,54 +47,61 @@ func appendPoll(dst []byte, term uint64, m *cluster.Map, send bool) []byte {
 	return dst
 }
 
-// parsePoll reads it. m is nil if there is none.
-func parsePoll(b []byte) (term, version uint64, m *cluster.Map, err error) {
-	if len(b) < pollHead || b[0] != kindPoll {
-		return 0, 0, nil, fmt.Errorf("%w: a question of %d bytes, of a kind that this node does not know", cluster.ErrMalformed, len(b))
+// parsePoll reads it.
+func parsePoll(b []byte) (q poll, err error) {
+	if len(b) < pollHead || b[0] == 0 || b[0] > feature.Of(feature.Here().Newest).Question {
+		return q, fmt.Errorf("%w: a question of %d bytes, of a kind that this node does not know", cluster.ErrMalformed, len(b))
 	}
-	for _, x := range b[1:8] {
+	for _, x := range b[2:8] {
 		if x != 0 {
-			return 0, 0, nil, fmt.Errorf("%w: a reserved byte of a question is %#x", cluster.ErrMalformed, x)
+			return q, fmt.Errorf("%w: a reserved byte of a question is %#x", cluster.ErrMalformed, x)
 		}
 	}
-	term, version = binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])
+	q.level = feature.Level(b[1])
+	if feature.Of(q.level).Question != b[0] {
+		return q, fmt.Errorf("%w: a question of kind %d and level %d", cluster.ErrMalformed, b[0], q.level)
+	}
+	q.term, q.version = binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])
 	if len(b) == pollHead {
-		return term, version, nil, nil
+		return q, nil
 	}
-	m, err = cluster.ParseMap(b[pollHead:])
-	if err == nil && m.Version != version {
-		err = fmt.Errorf("%w: a map of version %d, said to be of version %d", cluster.ErrMalformed, m.Version, version)
+	q.m, err = cluster.ParseMap(b[pollHead:])
+	if err == nil && q.m.Version != q.version {
+		err = fmt.Errorf("%w: a map of version %d, said to be of version %d", cluster.ErrMalformed, q.m.Version, q.version)
 	}
-	return term, version, m, err
+	return q, err
 }
 
 // Answer answers what another node asks.
 func (c *Changer) Answer(ctx context.Context, node string, question []byte) ([]byte, error) {
-	term, version, m, err := parsePoll(question)
+	q, err := parsePoll(question)
 	if err != nil {
 		return nil, err
 	}
-	r, err := c.polled(ctx, term, version, m)
+	r, err := c.polled(ctx, q)
 	if err != nil {
 		return nil, err
 	}
 	return json.Marshal(r)
 }
 
-// polled takes a poll in, and reports.
-func (c *Changer) polled(ctx context.Context, term, version uint64, m *cluster.Map) (r seat.Report, err error) {
+// polled takes a poll in, and reports. What the level allows to be written counts before anything else of it.
+func (c *Changer) polled(ctx context.Context, q poll) (r seat.Report, err error) {
 	came := time.Since(c.begun) // and not when the map is durable: a replica that has begun to lead meanwhile would take the word of before for one of now
 	for {
 		seen := c.seatTerm.Load()
-		if term < seen {
-			return r, fmt.Errorf("%w: the seat of term %d asks, and there is one of term %d", errOldSeat, term, seen)
+		if q.term < seen {
+			return r, fmt.Errorf("%w: the seat of term %d asks, and there is one of term %d", errOldSeat, q.term, seen)
 		}
-		if c.seatTerm.CompareAndSwap(seen, term) {
+		if c.seatTerm.CompareAndSwap(seen, q.term) {
 			break
 		}
 	}
-	if now := c.now.Load(); m != nil && (now == nil || now.m.Version < m.Version) {
-		if err := c.env.Follow(ctx, m); err != nil {
+	if err := c.env.Levels.Raise(q.level); err != nil {
+		return r, err
+	}
+	if now := c.now.Load(); q.m != nil && (now == nil || now.m.Version < q.m.Version) {
+		if err := c.env.Follow(ctx, q.m); err != nil {
 			return r, err
 		}
 	}
@@ -95,7 +109,7 @@ func (c *Changer) polled(ctx context.Context, term, version uint64, m *cluster.M
 	if now == nil {
 		return r, cluster.ErrNoMap
 	}
-	if now.m.Version == version {
+	if now.m.Version == q.version {
 		c.heard(came)
 	}
 	return c.report(now), nil
@@ -136,7 +150,8 @@ func (f *inForce) groups(node string) (list []*cluster.DraftGroup) {
 
 // report is how the node's replicas are.
 func (c *Changer) report(now *inForce) seat.Report {
-	r := seat.Report{Map: now.m.Version, Groups: []seat.GroupReport{}}
+	reads := c.env.Levels.Reads
+	r := seat.Report{Map: now.m.Version, Groups: []seat.GroupReport{}, Reads: &reads, Hold: c.env.Levels.Hold}
 	for _, g := range now.groups(c.env.Node) {
 		st, err := c.env.Engine().Status(consensus.GroupID(g.ID))
 		if err == nil && st.Fenced != nil {

@@ -23,23 +23,26 @@ import (
 func TestPollFormat(t *testing.T) {
 	m := born(t)
 	head := "0100000000000000" + "0807060504030201" + "0100000000000000"
-	if got := hex.EncodeToString(appendPoll(nil, 0x0102030405060708, m, false)); got != head {
+	if got := hex.EncodeToString(appendPoll(nil, 0x0102030405060708, 0, m, false)); got != head {
 		t.Errorf("without a map: %s, want %s", got, head)
 	}
-	with := appendPoll([]byte("x"), 0x0102030405060708, m, true)
+	if got, want := hex.EncodeToString(appendPoll(nil, 0x0102030405060708, 3, m, false)), "0203"+head[4:]; got != want {
+		t.Errorf("at level 3: %s, want %s", got, want)
+	}
+	with := appendPoll([]byte("x"), 0x0102030405060708, 0, m, true)
 	if want := "78" + head + hex.EncodeToString(cluster.AppendMap(nil, m)); hex.EncodeToString(with) != want {
 		t.Errorf("with a map: %x, want %s", with, want)
 	}
-	term, version, got, err := parsePoll(with[1:])
-	if err != nil || term != 0x0102030405060708 || version != 1 || got.Digest() != m.Digest() {
-		t.Errorf("%x, %d, %v, %v", term, version, got, err)
+	got, err := parsePoll(with[1:])
+	if err != nil || got.term != 0x0102030405060708 || got.version != 1 || got.level != 0 || got.m.Digest() != m.Digest() {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 
 // TestBadPolls: a question that no seat asks is refused, and says why.
 func TestBadPolls(t *testing.T) {
 	m := born(t)
-	whole := appendPoll(nil, 7, m, true)
+	whole := appendPoll(nil, 7, 0, m, true)
 	changed := func(at int, to byte) []byte {
 		b := bytes.Clone(whole)
 		b[at] = to
@@ -48,7 +51,9 @@ func TestBadPolls(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"nothing":                 nil,
 		"half a head":             whole[:pollHead-1],
-		"another kind":            changed(0, 2),
+		"another kind":            changed(0, 3),
+		"kind 2 of level 0":       changed(0, 2),
+		"kind 1 of level 1":       changed(1, 1),
 		"a reserved byte":         changed(7, 1),
 		"a map of another one":    changed(16, 2),
 		"half a map":              whole[:len(whole)-1],
@@ -70,7 +75,7 @@ func TestBadPolls(t *testing.T) {
 // asked has a node answer a poll.
 func (n *node) asked(t testing.TB, term uint64, m *cluster.Map, send bool) (r seat.Report, err error) {
 	t.Helper()
-	b, err := n.Answer(context.Background(), "a", appendPoll(nil, term, m, send))
+	b, err := n.Answer(context.Background(), "a", appendPoll(nil, term, 0, m, send))
 	if err != nil {
 		return r, err
 	}
@@ -274,23 +279,24 @@ func TestReportsArePrintable(t *testing.T) {
 // FuzzPoll: a question is refused, or it is one that a seat asks.
 func FuzzPoll(f *testing.F) {
 	f.Add([]byte{})
-	f.Add(appendPoll(nil, 7, born(f), false))
-	f.Add(appendPoll(nil, 7, born(f), true))
-	f.Add(appendPoll(nil, 1<<63, moving(f, "b"), true))
+	f.Add(appendPoll(nil, 7, 0, born(f), false))
+	f.Add(appendPoll(nil, 7, 0, born(f), true))
+	f.Add(appendPoll(nil, 7, 1, born(f), false))
+	f.Add(appendPoll(nil, 1<<63, 0, moving(f, "b"), true))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		term, version, m, err := parsePoll(b)
+		q, err := parsePoll(b)
 		if err != nil {
 			if !errors.Is(err, cluster.ErrMalformed) {
 				t.Fatalf("%v", err)
 			}
 			return
 		}
-		has := m
-		if m == nil {
-			has = &cluster.Map{Version: version}
+		has := q.m
+		if has == nil {
+			has = &cluster.Map{Version: q.version}
 		}
-		if has.Version != version || !bytes.Equal(appendPoll(nil, term, has, m != nil), b) {
-			t.Fatalf("%x is read as term %d, version %d, %v", b, term, version, m)
+		if has.Version != q.version || !bytes.Equal(appendPoll(nil, q.term, q.level, has, q.m != nil), b) {
+			t.Fatalf("%x is read as %+v", b, q)
 		}
 	})
 }

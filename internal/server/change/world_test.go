@@ -15,6 +15,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/internal/consensus/document"
+	"github.com/rdmakv/rdmakv/internal/feature"
 	"github.com/rdmakv/rdmakv/internal/meta"
 	"github.com/rdmakv/rdmakv/internal/seat"
 	"github.com/rdmakv/rdmakv/internal/server/base"
@@ -229,8 +230,10 @@ type node struct {
 	may    chan struct{} // closed: replicas may take part
 
 	mu       sync.Mutex
-	refuses  error    // what Follow says; nil: it puts the map in force
-	followed []uint64 // versions
+	level    feature.Level
+	gossip   map[string]feature.Level // what gossip says that other nodes read
+	refuses  error                    // what Follow says; nil: it puts the map in force
+	followed []uint64                 // versions
 }
 
 var errAway = errors.New("the node is away")
@@ -261,9 +264,33 @@ func newNode(t testing.TB, id string) *node {
 			return nil
 		},
 		MayJoin: func(context.Context) error { return n.join },
+		Levels: Levels{
+			Raise: n.raise,
+			ReadsOf: func(node string) (feature.Level, bool) {
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				l, ok := n.gossip[node]
+				return l, ok
+			},
+		},
 	})
 	t.Cleanup(n.Stop)
 	return n
+}
+
+// raise is Levels.Raise, as package member does it.
+func (n *node) raise(l feature.Level) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.level = max(n.level, l)
+	return n.env.Levels.Reads.Check(n.level)
+}
+
+// at is the level that the node has heard of.
+func (n *node) at() feature.Level {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.level
 }
 
 // follow says what Follow says from now on; nil: it puts maps in force.
