@@ -67,7 +67,7 @@ func testSession(t *testing.T, g *Group, r *Rail) (s *Session, q *deaf.QP, over 
 	}
 	login := &auth.Login{Tenant: auth.Tenant{MaxSessions: 8, MaxRequests: 8, MaxInflightBytes: 1 << 20}}
 	req := deaf.NewRequest()
-	k := Knock{ConnRequest: req, Connect: deaf.Connect, Login: login, Place: place}
+	k := Knock{ConnRequest: req, Connect: deaf.Connect, Version: wire.VersionMax, Login: login, Place: place}
 	if s, err = g.Begin(r.Pick(), k); err != nil {
 		t.Fatal(err)
 	}

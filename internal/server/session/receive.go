@@ -51,6 +51,9 @@ func (l *Lane) receive(s *Session, b *Buffer) {
 	case err != nil:
 		r.Violation(base.CauseHeader, err)
 		return
+	case h.Version != r.Session.version:
+		r.Violation(base.CauseHeader, fmt.Errorf("%w: version %d in a session of version %d", wire.ErrVersion, h.Version, r.Session.version))
+		return
 	case h.Type == wire.TypePack:
 		l.receivePack(r, h, wire.Body(b.Mem[:b.N]))
 		return
