@@ -69,7 +69,7 @@ func (w *world) awaitLevel(t *testing.T, level uint8, heard, why string) {
 }
 
 // TestRolling: a cluster of the previous release gets the programs of this one, a node at a time, some go back meanwhile, and clients of either release work with nodes of either one; no
-// call fails, and nothing that clients saw contradicts any order of their calls. The feature level rises when the last node is upgraded and none holds it; from
+// put or scan of those that go on all the time fails (grow), and nothing that the clients of the load saw contradicts any order of their calls. The feature level rises when the last node is upgraded and none holds it; from
 // then on the programs of the previous release are refused, with a line that says so, and its clients are not.
 func TestRolling(t *testing.T) {
 	if testing.Short() {

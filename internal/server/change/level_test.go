@@ -159,9 +159,9 @@ func TestLevelIsHeld(t *testing.T) {
 
 // TestLevelOfWhoComes: a node comes into a cluster only if gossip says that its program reads the cluster's level.
 func TestLevelOfWhoComes(t *testing.T) {
-	n, r := seated(t)
+	n, _ := seated(t)
 	n.runs(t, feature.Here())
-	r = n.leads()
+	r := n.leads()
 	add := wire.ClusterQuestion{Do: string(meta.Add), Nodes: []wire.ClusterNode{{ID: "d", Weight: 1, Store: strings.Repeat("ab", 16)}}, Dry: true}
 	for _, c := range []struct {
 		level  feature.Level

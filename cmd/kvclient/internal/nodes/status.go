@@ -328,6 +328,7 @@ func (n *nodeReport) text(r *statusReport) (line, note string) {
 	}
 	return strings.Join(append([]string{name, fmt.Sprint(n.Shards), n.State, path, read, send}, cells...), "\t") + "\n", note
 }
+
 // levelText is the feature level of the cluster for people; "": the seat has not said.
 func (r *statusReport) levelText() string {
 	switch {
