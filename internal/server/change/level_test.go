@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
@@ -53,10 +54,13 @@ func (c *cluster3) levels() string {
 func TestLevelRises(t *testing.T) {
 	last, next := feature.Range{}, feature.Here()
 	c := newCluster(t)
-	var kinds []byte
+	var kinds []byte // of questions; nodes are asked side by side
+	var mu sync.Mutex
 	asks := c.seat.ask
 	c.seat.ask = func(ctx context.Context, node string, question []byte) ([]byte, error) {
+		mu.Lock()
 		kinds = append(kinds, question[0])
+		mu.Unlock()
 		return asks(ctx, node, question)
 	}
 	step := func(what string, level feature.Level, heard string) {
