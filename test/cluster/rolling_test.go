@@ -172,5 +172,6 @@ func TestRolling(t *testing.T) {
 	})
 	growing(t)
 	judge(t, load)
+	lapseFree(t, load)
 	w.alikeFrom(t, w.net.Host("east"), len(w.groups(n1)))
 }
