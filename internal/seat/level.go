@@ -1,6 +1,7 @@
 package seat
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -59,8 +60,11 @@ func Raise(s *meta.State, r Reports, own feature.Range) *meta.State {
 	return n
 }
 
+// ErrUnheard: gossip has not told the seat yet of a node that is to come. It may a moment later.
+var ErrUnheard = errors.New("ask again")
+
 // MayCome returns nil if nodes may come into the cluster with the programs that they have, else an error that says which may not. reads says which levels
-// the program of a node reads, as gossip has it; false: gossip does not know the node.
+// the program of a node reads, as gossip has it; false: gossip does not know the node (ErrUnheard).
 func MayCome(s *meta.State, nodes []Node, reads func(node string) (newest feature.Level, known bool)) error {
 	if s.Level == 0 {
 		return nil
@@ -72,7 +76,7 @@ func MayCome(s *meta.State, nodes []Node, reads func(node string) (newest featur
 		newest, known := reads(n.ID)
 		switch {
 		case !known:
-			return fmt.Errorf("%w: the seat has not heard yet by gossip which levels the program of node %s reads: ask again", ErrRequest, n.ID)
+			return fmt.Errorf("%w: the seat has not heard yet by gossip which levels the program of node %s reads: %w", ErrRequest, n.ID, ErrUnheard)
 		case newest < s.Level:
 			return fmt.Errorf("%w: node %s runs a program that reads no level above %d, and the cluster is at level %d: start the node with a newer program", ErrRequest, n.ID, newest, s.Level)
 		}

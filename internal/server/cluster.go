@@ -112,7 +112,7 @@ func (n clusterNode) mayJoin(ctx context.Context) error {
 // levels is what the node has to do with the feature level of its cluster.
 func (n clusterNode) levels() change.Levels {
 	l := n.member.Levels
-	return change.Levels{Reads: l.Reads, Hold: l.Hold, Raise: l.Raise, ReadsOf: l.ReadsOf}
+	return change.Levels{Reads: l.Reads, Hold: l.Hold, At: l.At, Raise: l.Raise, ReadsOf: l.ReadsOf}
 }
 
 func (n clusterNode) Replicate(m *cluster.Map) error {

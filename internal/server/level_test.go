@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"strings"
 	"testing"
@@ -21,8 +22,8 @@ func comesTo(t *testing.T, what string, f func() bool) {
 	}
 }
 
-// TestLevelOfNodes: nodes of this program are at its newest level soon after their cluster was made, tell each other by gossip what they read, and tell operators. One whose program does
-// not read the level stands down when it hears of it, does not start again, and says why; one of a program that does starts.
+// TestLevelOfNodes: nodes of this program are at its newest level soon after their cluster was made, tell each other by gossip what they read, and tell operators. They believe no node
+// that says something else. One whose program does not read the level that was agreed on stands down; a program does not start where a level is noted that it does not read, and says why.
 func TestLevelOfNodes(t *testing.T) {
 	r := startReplicas(t)
 	newest := feature.Here().Newest
@@ -43,7 +44,20 @@ func TestLevelOfNodes(t *testing.T) {
 		t.Error("gossip knows a node that there is none")
 	}
 
-	// The cluster goes to a level that this program does not read.
+	// Another node says that the cluster is at a level that it is not at. Nobody believes it.
+	said := append([]byte{2, byte(newest + 1)}, make([]byte, 22)...)
+	binary.LittleEndian.PutUint64(said[8:], 1<<40)
+	binary.LittleEndian.PutUint64(said[16:], 1)
+	for i, srv := range r.nodes[:2] {
+		if answer, err := r.nodes[2].groups.Ask(t.Context(), string(rune('a'+i)), said); err == nil || !strings.Contains(err.Error(), "has not confirmed the feature level") {
+			t.Errorf("node %c answers with %q, %v", 'a'+i, answer, err)
+		}
+		if at, err := srv.member.Levels.At(), srv.Err(); at != newest || err != nil {
+			t.Errorf("node %c is at level %d, and %v", 'a'+i, at, err)
+		}
+	}
+
+	// The meta group comes to a level that a program does not read: it stands down. It has noted nothing of that, so it starts again, should it not be so any more.
 	srv := r.nodes[2]
 	if err := srv.member.Levels.Raise(newest + 1); !errors.Is(err, feature.ErrUnread) {
 		t.Errorf("it hears of a level that it does not read: %v", err)
@@ -67,16 +81,27 @@ func TestLevelOfNodes(t *testing.T) {
 		}
 		return srv, srv.Start(ctx)
 	}
-	if srv, err := again(nil); !errors.Is(err, feature.ErrUnread) || !MustNotServe(err) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "start this node with a newer program") {
-		srv.Shutdown(ctx)
-		t.Errorf("it starts again: %v", err)
+	srv, err := again(nil)
+	if err != nil {
+		t.Fatalf("it starts again: %v", err)
 	}
+	if at := srv.member.Levels.At(); at != newest {
+		t.Errorf("it starts again at level %d", at)
+	}
+	if err := srv.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+
+	// A program that reads the next level is told of it, and notes it. From then on the one before does not start.
 	next, err := again(&feature.Range{Oldest: newest, Newest: newest + 1})
 	if err != nil {
 		t.Fatalf("a program that reads the level: %v", err)
 	}
-	defer next.Shutdown(ctx)
-	if at := next.member.Levels.At(); at != newest+1 {
-		t.Errorf("it starts at level %d", at)
+	if err := errors.Join(next.member.Levels.Raise(newest+1), next.Shutdown(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	if srv, err := again(nil); !errors.Is(err, feature.ErrUnread) || !MustNotServe(err) || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "start this node with a newer program") {
+		srv.Shutdown(ctx)
+		t.Errorf("the program before starts: %v", err)
 	}
 }

@@ -49,8 +49,10 @@ type Levels struct {
 	// Reads is what the node's program reads, and Hold says that its operator wants the level to stay.
 	Reads feature.Range
 	Hold  bool
+	// At is the level that is noted.
+	At func() feature.Level
 	// Raise notes durably that the cluster is at a level; one that is not above the one that is noted is nil. An *feature.UnreadError: the program does not read it, so the node
-	// stands down, and never starts again with a program that does not. Safe for concurrent use.
+	// stands down, and nothing is noted. It is called with what the meta group has agreed on, and with nothing else. Safe for concurrent use.
 	Raise func(feature.Level) error
 	// ReadsOf is the newest level that the program of another node reads, by gossip; false: gossip does not know the node.
 	ReadsOf func(node string) (newest feature.Level, known bool)
@@ -75,6 +77,7 @@ type Changer struct {
 
 	meta metagroup
 	lead lead
+	look look
 	doing
 
 	mu      sync.Mutex
@@ -96,6 +99,7 @@ func New(env Env) *Changer {
 	c := &Changer{env: env, wake: make(chan struct{}, 1), begun: time.Now()}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.lead.init()
+	c.look.init()
 	c.doing.of = make(map[uint32]seat.Doing)
 	return c
 }

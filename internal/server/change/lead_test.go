@@ -155,6 +155,26 @@ func newCluster(t testing.TB) *cluster3 {
 	return c
 }
 
+// replicated has b and c have replicas of the meta group, which apply what the seat's does, and lets all nodes ask each other.
+func (c *cluster3) replicated(t testing.TB) *cluster3 {
+	t.Helper()
+	all := map[string]*node{"a": c.seat}
+	for id, n := range c.others {
+		all[id] = n
+		if id != "d" {
+			n.engine.leads = false
+			n.hosts(t)
+			c.seat.engine.followers = append(c.seat.engine.followers, n.engine)
+		}
+	}
+	for id, n := range c.others {
+		n.ask = func(ctx context.Context, node string, question []byte) ([]byte, error) {
+			return all[node].Answer(ctx, id, question)
+		}
+	}
+	return c
+}
+
 // taken is how often nodes were asked since the last call.
 func (c *cluster3) taken() map[string]int {
 	c.mu.Lock()

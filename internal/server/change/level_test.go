@@ -3,11 +3,14 @@ package change
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/feature"
@@ -53,7 +56,7 @@ func (c *cluster3) levels() string {
 // rises once, all hear of it, and it stays also when a node goes back.
 func TestLevelRises(t *testing.T) {
 	last, next := feature.Range{}, feature.Here()
-	c := newCluster(t)
+	c := newCluster(t).replicated(t)
 	var kinds []byte // of questions; nodes are asked side by side
 	var mu sync.Mutex
 	asks := c.seat.ask
@@ -88,7 +91,7 @@ func TestLevelRises(t *testing.T) {
 		t.Errorf("questions are of kinds %v behind the rise", kinds)
 	}
 	// A node with the program of before does not take part: it refuses what it is asked, for it does not read the level.
-	c.others["c"].runs(t, last)
+	c.others["c"].env.Levels.Reads = last
 	if _, err := c.others["c"].Answer(t.Context(), "a", appendPoll(nil, reignTerm, 1, born(t), false)); !errors.Is(err, feature.ErrUnread) {
 		t.Errorf("a node that has gone back answers with %v", err)
 	}
@@ -97,7 +100,7 @@ func TestLevelRises(t *testing.T) {
 
 // TestLevelOfTheNextRelease: a program two levels on takes part at the level of the one before it, and raises the level when all are such.
 func TestLevelOfTheNextRelease(t *testing.T) {
-	c, here, next := newCluster(t), feature.Here(), feature.Range{Oldest: 1, Newest: 2}
+	c, here, next := newCluster(t).replicated(t), feature.Here(), feature.Range{Oldest: 1, Newest: 2}
 	all := []*node{c.seat, c.others["b"], c.others["c"]}
 	for _, n := range all {
 		n.runs(t, here)
@@ -129,7 +132,7 @@ func TestLevelOfTheNextRelease(t *testing.T) {
 
 // TestLevelIsHeld: the level stays while an operator wants that, and while a node does not answer.
 func TestLevelIsHeld(t *testing.T) {
-	c := newCluster(t)
+	c := newCluster(t).replicated(t)
 	for _, n := range []*node{c.seat, c.others["b"], c.others["c"]} {
 		n.runs(t, feature.Here())
 	}
@@ -163,6 +166,10 @@ func TestLevelIsHeld(t *testing.T) {
 
 // TestLevelOfWhoComes: a node comes into a cluster only if gossip says that its program reads the cluster's level.
 func TestLevelOfWhoComes(t *testing.T) {
+	synctest.Test(t, testLevelOfWhoComes) // so that waiting takes no time
+}
+
+func testLevelOfWhoComes(t *testing.T) {
 	n, _ := seated(t)
 	n.runs(t, feature.Here())
 	r := n.leads()
@@ -195,18 +202,145 @@ func TestLevelOfWhoComes(t *testing.T) {
 			t.Errorf("level %d, gossip %v: %s, %q", c.level, c.gossip, a.State, a.Why)
 		}
 	}
+	// One that gossip tells of a moment later is waited for.
+	n.mu.Lock()
+	n.gossip = nil
+	n.mu.Unlock()
+	go func() {
+		time.Sleep(unheardFor / 2)
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.gossip = map[string]feature.Level{"d": 1}
+	}()
+	if a, err := n.operate(t.Context(), &add); err != nil || a.State != wire.ClusterPlan {
+		t.Errorf("gossip tells of the node a moment later: %+v, %v", a, err)
+	}
 }
 
 // TestLevelIsHeardFirst: a node that cannot note the level takes nothing else of a question.
 func TestLevelIsHeardFirst(t *testing.T) {
 	n, full := newNode(t, "b"), errors.New("the disk is full")
 	n.has(born(t))
+	n.runs(t, feature.Here())
+	n.answered(map[string]string{"a": `{"level":1,"version":7}`, "c": `{"level":1,"version":7}`})
 	n.env.Levels.Raise = func(feature.Level) error { return full }
-	if _, err := n.Answer(t.Context(), "a", appendPoll(nil, 3, 1, moving(t, "c"), true)); !errors.Is(err, full) || len(n.followed) != 0 || n.fresh.Load() != 0 {
+	question := appendPoll(nil, 3, 1, moving(t, "c"), true)
+	if _, err := n.Answer(t.Context(), "a", question); !errors.Is(err, full) || len(n.followed) != 0 || n.fresh.Load() != 0 {
 		t.Errorf("%v, followed %v", err, n.followed)
 	}
-	n.env.Levels.Raise = n.raise
-	if _, err := n.Answer(t.Context(), "a", appendPoll(nil, 3, 1, moving(t, "c"), true)); !errors.Is(err, feature.ErrUnread) || errors.Is(err, cluster.ErrMalformed) {
-		t.Errorf("a program of level 0: %v", err)
+}
+
+// answered has other nodes answer which level they hold; who is not there does not answer.
+func (n *node) answered(by map[string]string) {
+	n.ask = func(_ context.Context, node string, question []byte) ([]byte, error) {
+		if b, ok := by[node]; ok && isLevelQuestion(question) {
+			return []byte(b), nil
+		}
+		return nil, errAway
 	}
+}
+
+// TestLevelIsNoNews: a node believes no level because a question has it, but when a majority of the meta group's replicas holds it, or of all nodes; a level that is not so changes
+// nothing, ends nothing, and keeps nobody busy. A node that does not read one that is so stands down, and notes nothing.
+func TestLevelIsNoNews(t *testing.T) {
+	has := func(level, version int) string { return fmt.Sprintf(`{"level":%d,"version":%d}`, level, version) }
+	noted := func(level int) string { return has(level, 0) }
+	five := later(t, born(t), func(d *cluster.Draft) { // a, b and c have the meta group
+		for _, id := range []string{"d", "e"} {
+			d.Nodes[id] = cluster.DraftNode{Weight: 1, Store: storeOf(id)}
+		}
+	})
+	for name, c := range map[string]struct {
+		node  string
+		said  feature.Level
+		by    map[string]string
+		reads feature.Range
+		at    feature.Level // that the node has noted then
+		err   error         // nil: the question is taken
+	}{
+		"nobody else says so":                          {"c", 200, map[string]string{"a": has(0, 5), "b": has(0, 5)}, feature.Here(), 0, errUnconfirmed},
+		"one replica alone says so":                    {"c", 200, map[string]string{"a": has(200, 1<<60), "b": has(0, 5)}, feature.Here(), 0, errUnconfirmed},
+		"one replica alone answers":                    {"c", 1, map[string]string{"a": has(1, 5)}, feature.Here(), 0, errUnconfirmed},
+		"nobody answers":                               {"c", 1, nil, feature.Here(), 0, errUnconfirmed},
+		"two replicas say so":                          {"c", 1, map[string]string{"a": has(1, 5), "b": has(1, 5)}, feature.Here(), 1, nil},
+		"they have agreed on less than is said":        {"c", 200, map[string]string{"a": has(1, 5), "b": has(1, 5)}, feature.Here(), 0, errUnconfirmed},
+		"they have agreed on more than is said":        {"c", 1, map[string]string{"a": has(2, 5), "b": has(3, 6)}, feature.Range{Oldest: 1, Newest: 3}, 2, nil},
+		"they have, and one has no replica any more":   {"d", 1, map[string]string{"a": has(1, 5), "b": noted(1), "c": has(0, 4)}, feature.Here(), 0, errUnconfirmed},
+		"most nodes have noted it":                     {"d", 1, map[string]string{"a": noted(1), "b": noted(1), "e": noted(1)}, feature.Here(), 1, nil},
+		"two of five nodes have noted it":              {"d", 1, map[string]string{"a": noted(1), "b": noted(1)}, feature.Here(), 0, errUnconfirmed},
+		"nonsense is answered":                         {"d", 1, map[string]string{"a": `{"level":300}`, "b": `x`, "c": strings.Repeat(" ", levelAnswer) + has(1, 1)}, feature.Here(), 0, errUnconfirmed},
+		"it is so, and the program does not read it":   {"d", 2, map[string]string{"a": has(2, 5), "b": has(2, 5)}, feature.Here(), 0, feature.ErrUnread},
+		"one says so, and the program would not read":  {"d", 2, map[string]string{"a": has(2, 5), "b": has(1, 5), "c": has(1, 5)}, feature.Here(), 0, errUnconfirmed},
+		"it is less than what they have agreed on now": {"d", 1, map[string]string{"a": has(2, 5), "b": has(2, 5)}, feature.Here(), 0, feature.ErrUnread},
+	} {
+		n := newNode(t, c.node)
+		n.has(five)
+		n.runs(t, c.reads)
+		asked := 0
+		n.answered(c.by)
+		answers := n.ask
+		var mu sync.Mutex
+		n.ask = func(ctx context.Context, node string, question []byte) ([]byte, error) {
+			mu.Lock()
+			asked++
+			mu.Unlock()
+			return answers(ctx, node, question)
+		}
+		question := appendPoll(nil, 3, c.said, later(t, five, func(*cluster.Draft) {}), true)
+		_, err := n.Answer(t.Context(), "x", question)
+		if heard := n.seatTerm.Load() != 0; heard != (c.err == nil) {
+			t.Errorf("%s: its term counts: %v", name, heard)
+		}
+		if n.at() != c.at || !errors.Is(err, c.err) || (len(n.followed) > 0) != (c.err == nil) {
+			t.Errorf("%s: it notes level %d, and answers with %v, followed %v; want %d, %v", name, n.at(), err, n.followed, c.at, c.err)
+		}
+		if down := errors.Is(c.err, feature.ErrUnread); (n.down != nil) != down {
+			t.Errorf("%s: it stands down for %v", name, n.down)
+		}
+		for range 10 {
+			_, _ = n.Answer(t.Context(), "x", question)
+		}
+		if others := len(five.Nodes) - 1; asked > others && !errors.Is(c.err, feature.ErrUnread) {
+			t.Errorf("%s: %d nodes are asked for eleven questions", name, asked)
+		}
+	}
+}
+
+// TestLevelOfOnesOwnReplica: a node that has a replica of the meta group says by that which level it holds, and needs no other node to believe one.
+func TestLevelOfOnesOwnReplica(t *testing.T) {
+	c := newCluster(t).replicated(t)
+	for _, n := range []*node{c.seat, c.others["b"], c.others["c"]} {
+		n.runs(t, feature.Here())
+	}
+	b := c.others["b"]
+	b.ask = nil // nobody answers it
+	held := func() string {
+		answer, err := b.Answer(t.Context(), "c", appendLevelQuestion(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(answer)
+	}
+	if got := held(); got != `{"level":0,"version":1}` {
+		t.Errorf("at first it holds %s", got)
+	}
+	s := c.sits(t)
+	if got, want := held(), fmt.Sprintf(`{"level":1,"version":%d}`, s.Version); s.Level != 1 || b.at() != 1 || got != want {
+		t.Errorf("level %d: it has noted %d, and holds %s, want %s", s.Level, b.at(), got, want)
+	}
+	d := c.others["d"]
+	if got, err := d.Answer(t.Context(), "c", appendLevelQuestion(nil)); err != nil || string(got) != `{"level":0,"version":0}` {
+		t.Errorf("a node without a replica holds %s, %v", got, err)
+	}
+}
+
+// FuzzHeld: what another node answers about the level is read without harm.
+func FuzzHeld(f *testing.F) {
+	f.Add([]byte(`{"level":1,"version":7}`))
+	f.Add([]byte(`{"level":256}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if h, err := parseHeld(b); err != nil && (h != held{} || !errors.Is(err, cluster.ErrMalformed)) {
+			t.Fatalf("%q: %+v, %v", b, h, err)
+		}
+	})
 }

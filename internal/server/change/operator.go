@@ -97,8 +97,13 @@ func (c *Changer) answer(s *meta.State, state string) *wire.ClusterAnswer {
 
 // change has the meta group take a change.
 func (c *Changer) change(ctx context.Context, r *document.Replica, s *meta.State, q *wire.ClusterQuestion) (*wire.ClusterAnswer, error) {
+	asked := time.Now()
 	for try := 1; ; try++ {
 		next, id, err := c.next(s, q)
+		if errors.Is(err, seat.ErrUnheard) && time.Since(asked) < unheardFor && rests(ctx, unheardRest) {
+			try--
+			continue
+		}
 		if err != nil {
 			a := c.answer(s, wire.ClusterRefused)
 			a.Why = err.Error()

@@ -20,9 +20,10 @@ import (
 //	┌kind┬level┬ 0 ┬term┬map version┬map┐
 //	└1   ┴1    ┴6  ┴8   ┴8          ┴…  ┘    term: in which the seat leads the meta group; map: cluster.AppendMap, of that version; none: the node is thought to have it
 //
-// The kind is feature.Forms.Question of the cluster's level: 1 at level 0, as programs ask that know no levels, which refuse kind 2; 2 at the levels above.
+// Kind 255 is another question (level.go). The kind is feature.Forms.Question of the cluster's level: 1 at level 0, as programs ask that know no levels, which refuse kind 2; 2 at the levels above.
 //
-// A node that has heard a seat of a later term does not answer.
+// A node that has heard a seat of a later term does not answer. The level is no news: a node that has not heard of it looks whether the meta group has agreed on it (level.go),
+// and takes nothing of the question until it has.
 //
 // The answer is a seat.Report as JSON. Fields of it are only ever added. A node that has a map of that version notes that it is the newest one. One that has an older
 // map, and was sent none, says so by its report, and is sent the map next time.
@@ -74,6 +75,9 @@ func parsePoll(b []byte) (q poll, err error) {
 
 // Answer answers what another node asks.
 func (c *Changer) Answer(ctx context.Context, node string, question []byte) ([]byte, error) {
+	if isLevelQuestion(question) {
+		return json.Marshal(c.holds())
+	}
 	q, err := parsePoll(question)
 	if err != nil {
 		return nil, err
@@ -88,16 +92,13 @@ func (c *Changer) Answer(ctx context.Context, node string, question []byte) ([]b
 // polled takes a poll in, and reports. What the level allows to be written counts before anything else of it.
 func (c *Changer) polled(ctx context.Context, q poll) (r seat.Report, err error) {
 	came := time.Since(c.begun) // and not when the map is durable: a replica that has begun to lead meanwhile would take the word of before for one of now
-	for {
-		seen := c.seatTerm.Load()
-		if q.term < seen {
-			return r, fmt.Errorf("%w: the seat of term %d asks, and there is one of term %d", errOldSeat, q.term, seen)
-		}
-		if c.seatTerm.CompareAndSwap(seen, q.term) {
-			break
-		}
+	if err := c.bySeat(q.term, false); err != nil {
+		return r, err
 	}
-	if err := c.env.Levels.Raise(q.level); err != nil {
+	if err := c.told(ctx, q.level); err != nil { // before the term counts: what is not believed leaves nothing
+		return r, err
+	}
+	if err := c.bySeat(q.term, true); err != nil {
 		return r, err
 	}
 	if now := c.now.Load(); q.m != nil && (now == nil || now.m.Version < q.m.Version) {
@@ -113,6 +114,19 @@ func (c *Changer) polled(ctx context.Context, q poll) (r seat.Report, err error)
 		c.heard(came)
 	}
 	return c.report(now), nil
+}
+
+// bySeat returns nil if no seat of a later term has asked; note: this one has, from now on.
+func (c *Changer) bySeat(term uint64, note bool) error {
+	for {
+		seen := c.seatTerm.Load()
+		if term < seen {
+			return fmt.Errorf("%w: the seat of term %d asks, and there is one of term %d", errOldSeat, term, seen)
+		}
+		if !note || c.seatTerm.CompareAndSwap(seen, term) {
+			return nil
+		}
+	}
 }
 
 // errOldSeat: who asks leads the meta group no more.

@@ -42,6 +42,9 @@ type model struct {
 	silent  bool    // entries are taken, and none is applied
 	forgets []error // what the next Stops that forget say, each once; nil: it is done
 	about   consensus.ReplicaID
+
+	followers []*model // whose replicas of the meta group apply what this one's does
+	behind    bool     // this one applies nothing more
 }
 
 func newModel() *model {
@@ -122,8 +125,25 @@ func (e *model) Propose(g consensus.GroupID, term uint64, data []byte) error {
 	case e.silent:
 		return nil
 	}
+	for _, f := range e.followers {
+		f.follow(term, data)
+	}
+	return e.apply(term, data)
+}
+
+// apply has the replica of the meta group apply an entry. e.mu is held.
+func (e *model) apply(term uint64, data []byte) error {
 	e.applied++
 	return e.machine.Apply([]consensus.Entry{{Index: e.applied, Term: term, Kind: consensus.Write, Data: data}})
+}
+
+// follow applies an entry of a leader elsewhere, if a replica of the meta group runs here. One that cannot read it stops, as the engine has it.
+func (e *model) follow(term uint64, data []byte) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.runs != 0 && !e.behind && e.apply(term, data) != nil {
+		e.behind = true
+	}
 }
 
 func (e *model) Barrier(_ context.Context, g consensus.GroupID) error {
@@ -231,6 +251,7 @@ type node struct {
 
 	mu       sync.Mutex
 	level    feature.Level
+	down     error                    // why it has stood down
 	gossip   map[string]feature.Level // what gossip says that other nodes read
 	refuses  error                    // what Follow says; nil: it puts the map in force
 	followed []uint64                 // versions
@@ -265,7 +286,7 @@ func newNode(t testing.TB, id string) *node {
 		},
 		MayJoin: func(context.Context) error { return n.join },
 		Levels: Levels{
-			Raise: n.raise,
+			At: n.at, Raise: n.raise,
 			ReadsOf: func(node string) (feature.Level, bool) {
 				n.mu.Lock()
 				defer n.mu.Unlock()
@@ -282,8 +303,14 @@ func newNode(t testing.TB, id string) *node {
 func (n *node) raise(l feature.Level) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.level = max(n.level, l)
-	return n.env.Levels.Reads.Check(n.level)
+	l = max(n.level, l)
+	err := n.env.Levels.Reads.Check(l)
+	if err == nil {
+		n.level = l
+	} else if l > n.level {
+		n.down = err
+	}
+	return err
 }
 
 // at is the level that the node has heard of.

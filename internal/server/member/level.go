@@ -64,8 +64,9 @@ func (l *Levels) unread(at feature.Level) error {
 	return nil
 }
 
-// Raise notes durably that the cluster is at a level; nothing happens if the node has heard of it. A node whose program does not read the level notes it all the same,
-// so that it does not start again with such a program, and stands down.
+// Raise notes durably that the cluster is at a level, which the meta group has agreed on (package change); nothing happens if the node has heard of it. A node whose program does not read the
+// level stands down, and notes nothing: if it is started again it looks again, so what it has stood down for ends with its process should it not have been true, and NODE
+// never has a level that no program at hand reads.
 //
 // Errors: *feature.UnreadError; those of the disk, and then the level is as before.
 func (l *Levels) Raise(to feature.Level) error {
@@ -74,15 +75,15 @@ func (l *Levels) Raise(to feature.Level) error {
 	if to <= l.at {
 		return l.unread(l.at)
 	}
+	if err := l.unread(to); err != nil {
+		l.standDown(err)
+		return err
+	}
 	at, err := shardmap.Raise(l.dir.FS, l.dir.Path, to)
 	if err != nil {
 		return err
 	}
 	l.at = at
-	if err := l.unread(at); err != nil {
-		l.standDown(err)
-		return err
-	}
 	l.log.Info("the feature level of the cluster has risen: programs that do not read it do not start on this directory any more", "level", at)
 	return nil
 }
