@@ -45,14 +45,11 @@ func (l *Lane) receive(s *Session, b *Buffer) {
 		r.unsealed(err)
 		return
 	}
-	h, err := wire.ParseHeader(b.Mem[:b.N])
+	h, err := wire.ParseHeaderIn(b.Mem[:b.N], s.version)
 	r.Header = h
 	switch {
 	case err != nil:
 		r.Violation(base.CauseHeader, err)
-		return
-	case h.Version != r.Session.version:
-		r.Violation(base.CauseHeader, fmt.Errorf("%w: version %d in a session of version %d", wire.ErrVersion, h.Version, r.Session.version))
 		return
 	case h.Type == wire.TypePack:
 		l.receivePack(r, h, wire.Body(b.Mem[:b.N]))
