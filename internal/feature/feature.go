@@ -11,8 +11,7 @@
 // R20: nobody writes a form before the level allows it. It holds because whoever encodes one takes its number from Of, with the level that the meta group has
 // agreed on. If not, a node that was not upgraded yet meets bytes that it cannot read: its replica of the meta group stops.
 //
-// A release that changes what nodes write for each other adds a level here: a row of Of, and one to Here. What stands in no field of Forms has one form at all levels. What two ends
-// agree on for themselves, when they meet, is no matter of levels: the protocols of clients and of nodes (package wire).
+// A release that changes what nodes write for each other adds to the table of forms.go, which says how, by an example; a test fails if a form of the code has no row there.
 package feature
 
 import (
@@ -32,7 +31,7 @@ type Range struct {
 // Here is what this program reads: the level of this release and that of the one before.
 func Here() Range { return Range{Oldest: 0, Newest: 1} }
 
-// Forms are the numbers of the forms that a level has written.
+// Forms are the numbers of the forms that a level has written of what has a newer form at each level: the newest ones that the table allows (forms.go).
 type Forms struct {
 	State    uint8 // of the meta group's state (package meta): 2 has the level
 	Question uint8 // of the question that the seat asks every node (package change): 2 has the level
@@ -40,12 +39,15 @@ type Forms struct {
 }
 
 // Of returns what a level has written. A level above those of this program is written as its newest one: the program fences itself before it writes anything of it.
-func Of(l Level) Forms {
-	if l == 0 {
-		return Forms{State: 1, Question: 1, Node: 1}
+func Of(l Level) Forms { return of[min(int(l), len(of)-1)] }
+
+// of is Of, by level, worked out once.
+var of = func() (list []Forms) {
+	for l := range Here().Newest + 1 {
+		list = append(list, Forms{newest(l, MetaState), newest(l, Question), newest(l, NodeFile)})
 	}
-	return Forms{State: 2, Question: 2, Node: 2}
-}
+	return list
+}()
 
 // ErrUnread: a program does not read the level of its cluster. Every *UnreadError is one.
 var ErrUnread = errors.New("feature: this program does not read the feature level of its cluster")

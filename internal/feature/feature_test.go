@@ -30,8 +30,11 @@ func TestCheck(t *testing.T) {
 
 // TestForms: what is written at level 0 is what the program before levels wrote, and no form falls from a level to the next one.
 func TestForms(t *testing.T) {
-	if Of(0) != (Forms{1, 1, 1}) {
-		t.Errorf("level 0 has %+v written, which the program before levels does not read", Of(0))
+	if Of(0) != (Forms{1, 1, 1}) || Of(1) != (Forms{2, 2, 2}) {
+		t.Errorf("level 0 has %+v written, and the program before levels reads nothing but 1; level 1 has %+v", Of(0), Of(1))
+	}
+	if newest := Here().Newest; Of(newest+1) != Of(newest) || Of(255) != Of(newest) {
+		t.Errorf("a level behind the newest has %+v written, that one %+v", Of(newest+1), Of(newest))
 	}
 	if Here().Oldest+1 < Here().Newest {
 		t.Errorf("the program reads %v: a release that is two behind has no business here", Here())
@@ -40,6 +43,41 @@ func TestForms(t *testing.T) {
 		was, is := Of(l), Of(l+1)
 		if is.State < was.State || is.Question < was.Question || is.Node < was.Node || is == was {
 			t.Errorf("level %d has %+v written, level %d %+v", l, was, l+1, is)
+		}
+	}
+}
+
+// TestAllows: a form may be written from its level on, and one that the table does not have never; the error says what to do. No form is there twice, and none needs more than this program's newest level.
+func TestAllows(t *testing.T) {
+	for _, c := range []struct {
+		level  Level
+		family Family
+		form   int
+		needs  Level // 0: it is allowed
+	}{
+		{0, ShardMap, 3, 0}, {0, MetaState, 1, 0}, {1, MetaState, 1, 0}, {1, MetaState, 2, 0}, {0, MetaState, 2, 1}, {0, NodeFile, 2, 1},
+		{0, ShardMap, 0, 255}, {1, ShardMap, 33, 255}, {254, EngineEntry, 77, 255}, {0, "nothing", 1, 255},
+	} {
+		err := Allows(c.level, c.family, c.form)
+		n := (*NeedsError)(nil)
+		if (err == nil) != (c.needs == 0) || err != nil && (!errors.Is(err, ErrNeeds) || !errors.As(err, &n) || n.Needs != c.needs) {
+			t.Errorf("%s %d at level %d: %v, want %d", c.family, c.form, c.level, err, c.needs)
+		}
+	}
+	if err := Allows(0, MetaState, 2); err == nil || !strings.Contains(err.Error(), "state of the meta group 2 needs level 1, and the cluster is at level 0: start every node with a newer program") {
+		t.Errorf("%v", err)
+	}
+	seen := map[string]bool{}
+	for _, f := range All() {
+		if f.Level > Here().Newest || (f.Why == "") != (f.Level == 0) {
+			t.Errorf("%+v", f)
+		}
+		for _, which := range strings.Fields(f.Which) {
+			if at := string(f.Family) + " " + which; seen[at] {
+				t.Errorf("%s stands there twice", at)
+			} else {
+				seen[at] = true
+			}
 		}
 	}
 }

@@ -4,7 +4,11 @@ import (
 	"fmt"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/feature"
 )
+
+// allows says which forms of a shard map may come in force at which level.
+var allows = feature.Allows
 
 // What every state keeps to, and what the next one keeps to beside it. The rules are few, because the groups' own logs keep the data safe: what stands here is what
 // no group can see, that an id is never given twice, and that a node is told to give a replica up only if the map said before that it leaves.
@@ -108,6 +112,10 @@ func (s *State) follows(n *State) error {
 	}
 	if n.Map.Version != s.Map.Version+1 {
 		return malformed("shard map version %d behind %d", n.Map.Version, s.Map.Version)
+	}
+	// A program that does not know the form of the map refuses it as malformed, and this one, too: so replicas of either release come to the same.
+	if err := allows(n.Level, feature.ShardMap, int(cluster.AppendMap(nil, n.Map)[0])); err != nil {
+		return err
 	}
 	if err := cluster.CheckChange(s.Map, n.Map); err != nil {
 		return err

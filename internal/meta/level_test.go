@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/feature"
 )
 
@@ -46,6 +47,37 @@ func TestLevelNeverFalls(t *testing.T) {
 				t.Errorf("from level %d to %d: %v", was, is, err)
 			}
 		}
+	}
+}
+
+// TestMapNeedsItsLevel: the meta group takes no shard map of a form that its level does not allow; from that level on it does.
+func TestMapNeedsItsLevel(t *testing.T) {
+	asked := allows
+	defer func() { allows = asked }()
+	allows = func(l feature.Level, f feature.Family, form int) error {
+		if f != feature.ShardMap || form != 3 {
+			t.Errorf("it asks for %s %d", f, form)
+		}
+		if l < 1 {
+			return &feature.NeedsError{Family: f, Form: form, Needs: 1, Level: l}
+		}
+		return nil
+	}
+	for _, c := range []struct{ was, is feature.Level }{{0, 0}, {0, 1}, {1, 1}} {
+		s := sample(t)
+		s.Level = c.was
+		n := s.Clone()
+		n.Level = c.is
+		n.Map = redraw(t, s.Map, func(*cluster.Draft) {})
+		_, answer := s.Apply(AppendEntry(nil, n))
+		if err := Outcome(answer); (err == nil) != (c.is > 0) || err != nil && !strings.Contains(err.Error(), "needs level 1") {
+			t.Errorf("from level %d to %d: %v", c.was, c.is, err)
+		}
+	}
+	// What was agreed on before is read all the same, whatever the level: the state in force is not asked.
+	s := sample(t)
+	if _, answer := s.Apply(AppendEntry(nil, s.Clone())); Outcome(answer) != nil {
+		t.Errorf("the map stays: %s", answer)
 	}
 }
 
