@@ -5,7 +5,11 @@ import (
 	"slices"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/feature"
 )
+
+// allows says which forms of a shard map may come in force at which level.
+var allows = feature.Allows
 
 // What every state keeps to, and what the next one keeps to beside it. The rules are few, because the groups' own logs keep the data safe: what stands here is what
 // no group can see, that an id is never given twice, and that a node is told to give a replica up only if the map said before that it leaves.
@@ -95,6 +99,9 @@ func (s *State) follows(n *State) error {
 	if n.Version != s.Version+1 {
 		return malformed("version %d behind %d", n.Version, s.Version)
 	}
+	if n.Level < s.Level {
+		return malformed("feature level %d behind %d: it never falls", n.Level, s.Level)
+	}
 	if n.NextTask() < s.NextTask() && len(n.Tasks) > 0 || len(n.Tasks) == 0 && len(s.Tasks) > 0 {
 		return malformed("the ids of tasks fall")
 	}
@@ -106,6 +113,10 @@ func (s *State) follows(n *State) error {
 	}
 	if n.Map.Version != s.Map.Version+1 {
 		return malformed("shard map version %d behind %d", n.Map.Version, s.Map.Version)
+	}
+	// A program that does not know the form of the map refuses it as malformed, and this one, too: so replicas of either release come to the same.
+	if err := allows(n.Level, feature.ShardMap, int(cluster.AppendMap(nil, n.Map)[0])); err != nil {
+		return err
 	}
 	if err := cluster.CheckChange(s.Map, n.Map); err != nil {
 		return err

@@ -15,7 +15,7 @@ var (
 	descOwned     = newDesc("cluster_shards_owned", "Shards that are this node's.")
 	descMapsOther = newDesc("cluster_members_with_another_map", "Live nodes that have another shard map than this one, or none.")
 	descConflicts = newDesc("cluster_conflicts", "Node ids that two processes had when they were looked at last, as this node knows: proved by the cluster's secret, or claimed without.", "proof")
-	descStoodDown = newDesc("cluster_stood_down", "1 once this node serves no more because another process is this node, or its disk is older than what the cluster has seen.")
+	descStoodDown = newDesc("cluster_stood_down", "1 once this node serves no more because another process is this node, its disk is older than what the cluster has seen, or its program does not read the cluster's feature level.")
 	descSeeds     = newDesc("gossip_seeds_unreached", "Seeds (gossip.join) that did not answer at the last attempt.")
 )
 
