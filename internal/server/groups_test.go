@@ -138,7 +138,7 @@ func TestUnfitForReplicas(t *testing.T) {
 					c.change(cfg)
 				}
 			})
-			m := proposeTwo(t, well, srv)
+			m := proposeReplicas(t, 1, well, srv)
 			if c.spoil != nil {
 				c.spoil(m)
 			}
@@ -148,22 +148,6 @@ func TestUnfitForReplicas(t *testing.T) {
 			}
 		})
 	}
-}
-
-// proposeTwo is a map of one replica for each group, on two nodes.
-func proposeTwo(t testing.TB, nodes ...*Server) *cluster.Map {
-	t.Helper()
-	want := cluster.Want{Replicas: 1, Groups: 2}
-	var list []cluster.MapNode
-	for _, srv := range nodes {
-		list = append(list, cluster.MapNode{ID: srv.cfg.Cluster.NodeID, Weight: 1})
-		want.Stores = append(want.Stores, srv.main.Store.ID())
-	}
-	m, err := cluster.ProposeReplicas([16]byte{1}, clusterName, 4, list, want)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
 }
 
 // TestNewStoreUnderOldName: a node whose directory was lost is no replica under its old name: it has not promised what the one before it has (R18).

@@ -58,14 +58,15 @@ func startUnmapped(t testing.TB) *replicas {
 // agree puts a map of two groups into force at all nodes.
 func (r *replicas) agree() {
 	r.t.Helper()
-	r.m = proposeReplicas(r.t, r.nodes...)
+	r.m = proposeReplicas(r.t, 3, r.nodes...)
 	mustChange(r.t, wire.MapPrepare, r.m, r.nodes...)
 	mustChange(r.t, wire.MapCommit, r.m, r.nodes...)
 }
 
-func proposeReplicas(t testing.TB, nodes ...*Server) *cluster.Map {
+// proposeReplicas is a map of two groups, of so many replicas each, on nodes.
+func proposeReplicas(t testing.TB, replicas int, nodes ...*Server) *cluster.Map {
 	t.Helper()
-	want := cluster.Want{Replicas: 3, Groups: 2}
+	want := cluster.Want{Replicas: replicas, Groups: 2}
 	var list []cluster.MapNode
 	for _, srv := range nodes {
 		list = append(list, cluster.MapNode{ID: srv.cfg.Cluster.NodeID, Weight: 1})

@@ -208,6 +208,7 @@ func waitUntil(t *testing.T, what string, holds func() bool) {
 func said(t *testing.T, program string, args ...string) (out string, code int) {
 	t.Helper()
 	cmd := exec.CommandContext(within(t), program, args...)
+	cmd.Env = node.CleanEnv(os.Environ())
 	text, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
 		t.Fatal(err)

@@ -7,6 +7,8 @@
 //	learn.go       the question that a node asks the others before its replicas take part: have you a later map?
 //	mover.go       of the leader of any group: brings the group to what the map wants
 //	operator.go    what operators ask for
+//	recovermeta.go the meta group is made anew by one of its nodes, if its majority is lost for good
+//	anew.go        what the others promise it, and what nodes do that meet two meta groups
 //
 //	seat ──poll: map version, map──▶ every node ──Follow──▶ its durable map, its replicas (package groups)
 //	     ◀──────────report──────────

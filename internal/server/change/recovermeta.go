@@ -24,7 +24,7 @@ import (
 //
 // A crash anywhere leaves the old map, or the new one, of which the replica is made at the next start. What the meta group knew besides, its tasks, is lost: they are canceled by that. Other
 // replicas of the old meta group are given up where the new map is heard of. Two nodes that reach each other, or a third one, do not both make it; two that do not reach each other may, which the numbers of
-// the two tell (cluster.Replication.Lives, twin.go). If the other replicas of the old meta group live, and are a majority that is only cut off, they go on with maps of the old generation, which nobody takes who has the new one.
+// the two tell (cluster.Replication.Lives, anew.go). If the other replicas of the old meta group live, and are a majority that is only cut off, they go on with maps of the old generation, which nobody takes who has the new one.
 
 // recoverMeta answers an operator who asks this node to make the meta group anew.
 func (c *Changer) recoverMeta(ctx context.Context, q *wire.ClusterQuestion) (*wire.ClusterAnswer, error) {

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// besides is how many groups are copied side by side. Each needs memory for a piece and a page: some 30 MiB, 170 MiB if a value is of 64 MiB.
+	// besides is how many groups are copied side by side. Each needs memory for a piece and a page (measured: docs/decisions/2026-11-30-cluster-backup.md).
 	besides = 2
 	// groupTries is how often a group is begun anew because its leader was lost, and groupPatience how long a leader is looked for.
 	groupTries    = 5
