@@ -29,6 +29,7 @@ type Range struct {
 }
 
 // Here is what this program reads: the level of this release and that of the one before.
+// Every program reads level 0 as yet, because each new cluster begins there, and one without a meta group stays there.
 func Here() Range { return Range{Oldest: 0, Newest: 1} }
 
 // Forms are the numbers of the forms that a level has written of what has a newer form at each level: the newest ones that the table allows (forms.go). The poll of the seat has no form of its own for a level: it

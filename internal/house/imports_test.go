@@ -167,7 +167,7 @@ var allowed = []struct {
 	{"internal/load", nil}, // knows no store
 	{"internal/load/rdmakv", []string{"internal/load", "client", "client/admin"}},
 	{"internal/chart", nil},
-	{"internal/doctor", []string{"client", "client/admin", "internal/shardmap/format", "internal/cluster", "rdma/...", "store/layout"}},
+	{"internal/doctor", []string{"client", "client/admin", "internal/shardmap/format", "internal/cluster", "internal/feature", "rdma/...", "store/layout"}},
 	{"deploy", nil}, // has no code but tests
 	{"internal/inspect", []string{"store", "store/log", "internal/control"}},
 	{"internal/control", nil},

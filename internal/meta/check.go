@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
@@ -94,6 +95,14 @@ func (t *Task) check() error {
 	return nil
 }
 
+// differsByLevel says whether the next state differs from this one by its level alone. The entry of a rise has to be such: a program that does not read the level stops at it, by the level. If it had
+// something else that only the level allows, that program would find the entry malformed, leave it out, and go on with another state than the others.
+func (s *State) differsByLevel(n *State) bool {
+	was := *n
+	was.Level, was.Version = s.Level, s.Version
+	return bytes.Equal(was.Encode(), s.Encode())
+}
+
 // follows says whether a state may follow this one: nil, or why not.
 func (s *State) follows(n *State) error {
 	if n.Version != s.Version+1 {
@@ -101,6 +110,9 @@ func (s *State) follows(n *State) error {
 	}
 	if n.Level < s.Level {
 		return malformed("feature level %d behind %d: it never falls", n.Level, s.Level)
+	}
+	if n.Level > s.Level && !s.differsByLevel(n) {
+		return malformed("the feature level rises from %d to %d with something else", s.Level, n.Level)
 	}
 	if n.NextTask() < s.NextTask() && len(n.Tasks) > 0 || len(n.Tasks) == 0 && len(s.Tasks) > 0 {
 		return malformed("the ids of tasks fall")

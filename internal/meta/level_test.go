@@ -63,7 +63,7 @@ func TestMapNeedsItsLevel(t *testing.T) {
 		}
 		return nil
 	}
-	for _, c := range []struct{ was, is feature.Level }{{0, 0}, {0, 1}, {1, 1}} {
+	for _, c := range []struct{ was, is feature.Level }{{0, 0}, {1, 1}, {2, 2}} {
 		s := sample(t)
 		s.Level = c.was
 		n := s.Clone()
@@ -78,6 +78,33 @@ func TestMapNeedsItsLevel(t *testing.T) {
 	s := sample(t)
 	if _, answer := s.Apply(AppendEntry(nil, s.Clone())); Outcome(answer) != nil {
 		t.Errorf("the map stays: %s", answer)
+	}
+}
+
+// TestLevelRisesAlone: the entry by which the level rises changes nothing else, so that a program which does not read the level knows by the level that it has to stop.
+func TestLevelRisesAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(n *State)
+		words  string // "": it is taken
+	}{
+		"nothing else":         {func(*State) {}, ""},
+		"by two":               {func(n *State) { n.Level++ }, ""},
+		"and moves are paused": {func(n *State) { n.Paused = !n.Paused }, "with something else"},
+		"and another map":      {func(n *State) { n.Map = redraw(t, n.Map, func(*cluster.Draft) {}) }, "with something else"},
+		"and another task": {func(n *State) {
+			n.AddTask(Task{ID: n.NextTask(), Kind: Rebalance, State: Runs, Began: 1, Moves: []Move{}})
+		}, "with something else"},
+		"and a task says more":  {func(n *State) { n.Tasks[0].Ended++ }, "with something else"},
+		"moves paused, no rise": {func(n *State) { n.Level, n.Paused = 0, !n.Paused }, ""},
+	} {
+		s := sample(t)
+		n := s.Clone()
+		n.Level = 1
+		c.change(n)
+		got, answer := s.Apply(AppendEntry(nil, n))
+		if err := Outcome(answer); (err == nil) != (c.words == "") || err != nil && (got != s || !strings.Contains(err.Error(), c.words)) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

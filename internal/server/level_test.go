@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,11 @@ func TestLevelOfNodes(t *testing.T) {
 		st := statusOf(t, srv)
 		if l := st.Levels; l == nil || *l != (wire.LevelStatus{Level: uint8(newest), Oldest: uint8(feature.Here().Oldest), Newest: uint8(newest)}) {
 			t.Errorf("its status says %+v", l)
+		}
+		for _, want := range []string{fmt.Sprintf("rdmakv_cluster_feature_level %d\n", newest), fmt.Sprintf("rdmakv_cluster_feature_level_newest %d\n", newest)} {
+			if _, text := httpGet(t, srv, "/metrics"); !strings.Contains(text, want) {
+				t.Errorf("its metrics do not say %q", want)
+			}
 		}
 		for _, other := range []string{"a", "b", "c"} {
 			comesTo(t, "gossip tells of what nodes read", func() bool {

@@ -10,7 +10,7 @@ import (
 )
 
 // previousRelease is the commit of the release before this one, whose programs work beside those of this tree while a cluster is upgraded. When a release is made,
-// its commit comes here; feature.Here then begins at the newest level of that release or of the one before.
+// its commit comes here, and feature.Here ends with the next level if a form is added behind it.
 const previousRelease = "4d34d473803a00a4629940b98ae530a4fd2a8122"
 
 // previous returns the directory of kvserver and kvclient of the previous release. They are built from its commit, once for each checkout. A tree that is no checkout has no

@@ -123,14 +123,15 @@ func (c believer) told(ctx context.Context, node string, said feature.Level) err
 		found = c.lookAround(ctx)
 	}
 	c.look.ended = time.Now()
-	if found < said {
-		if time.Since(c.look.warn) > time.Minute {
-			c.look.warn = time.Now()
-			c.env.Log.Warn(base.LogAlways, "another node says that the cluster is at a feature level that its meta group has not agreed on; it is not believed", "said", said, "agreed", found)
-		}
-		return fmt.Errorf("%w: level %d, and it holds %d", errUnconfirmed, said, found)
+	// What was found counts although more was said: if not, a node that always says more would keep this one from the level that there is.
+	if err := c.env.Levels.Raise(found); err != nil || found >= said {
+		return err
 	}
-	return c.env.Levels.Raise(found)
+	if time.Since(c.look.warn) > time.Minute {
+		c.look.warn = time.Now()
+		c.env.Log.Warn(base.LogAlways, "another node says that the cluster is at a feature level that its meta group has not agreed on; it is not believed", "said", said, "agreed", found)
+	}
+	return fmt.Errorf("%w: level %d, and it holds %d", errUnconfirmed, said, found)
 }
 
 // learns asks the node that has said a level for a later map, and says whether it had one. The map counts by its version, as one that comes with a poll of level 0 does; what it changes here

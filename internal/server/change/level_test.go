@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/internal/feature"
 	"github.com/rdmakv/rdmakv/internal/meta"
 	"github.com/rdmakv/rdmakv/internal/wire"
@@ -266,14 +267,14 @@ func TestLevelIsNoNews(t *testing.T) {
 		"one replica alone answers":                    {"c", 1, map[string]string{"a": has(1, 5)}, feature.Here(), 0, errUnconfirmed},
 		"nobody answers":                               {"c", 1, nil, feature.Here(), 0, errUnconfirmed},
 		"two replicas say so":                          {"c", 1, map[string]string{"a": has(1, 5), "b": has(1, 5)}, feature.Here(), 1, nil},
-		"they have agreed on less than is said":        {"c", 200, map[string]string{"a": has(1, 5), "b": has(1, 5)}, feature.Here(), 0, errUnconfirmed},
+		"they have agreed on less than is said":        {"c", 200, map[string]string{"a": has(1, 5), "b": has(1, 5)}, feature.Here(), 1, errUnconfirmed},
 		"they have agreed on more than is said":        {"c", 1, map[string]string{"a": has(2, 5), "b": has(3, 6)}, feature.Range{Oldest: 1, Newest: 3}, 2, nil},
 		"they have, and one has no replica any more":   {"d", 1, map[string]string{"a": has(1, 5), "b": noted(1), "c": has(0, 4)}, feature.Here(), 0, errUnconfirmed},
 		"most nodes have noted it":                     {"d", 1, map[string]string{"a": noted(1), "b": noted(1), "e": noted(1)}, feature.Here(), 1, nil},
 		"two of five nodes have noted it":              {"d", 1, map[string]string{"a": noted(1), "b": noted(1)}, feature.Here(), 0, errUnconfirmed},
 		"nonsense is answered":                         {"d", 1, map[string]string{"a": `{"level":300}`, "b": `x`, "c": strings.Repeat(" ", levelAnswer) + has(1, 1)}, feature.Here(), 0, errUnconfirmed},
 		"it is so, and the program does not read it":   {"d", 2, map[string]string{"a": has(2, 5), "b": has(2, 5)}, feature.Here(), 0, feature.ErrUnread},
-		"one says so, and the program would not read":  {"d", 2, map[string]string{"a": has(2, 5), "b": has(1, 5), "c": has(1, 5)}, feature.Here(), 0, errUnconfirmed},
+		"one says so, and the program would not read":  {"d", 2, map[string]string{"a": has(2, 5), "b": has(1, 5), "c": has(1, 5)}, feature.Here(), 1, errUnconfirmed},
 		"it is less than what they have agreed on now": {"d", 1, map[string]string{"a": has(2, 5), "b": has(2, 5)}, feature.Here(), 0, feature.ErrUnread},
 	} {
 		n := newNode(t, c.node)
@@ -425,4 +426,65 @@ func FuzzHeld(f *testing.F) {
 			t.Fatalf("%q: %+v, %v", b, h, err)
 		}
 	})
+}
+
+// TestLevelRisesInAChange: the level rises while a task is under way, as soon as the node that comes has said what its program reads, and not before. The moves of the task stay as they are, and come to their end at the new level.
+func TestLevelRisesInAChange(t *testing.T) {
+	c, last, here := newCluster(t).replicated(t), feature.Range{}, feature.Here()
+	r, b, d := c.seat.leads(), c.others["b"], c.others["d"]
+	for _, n := range []*node{c.seat, b, c.others["c"]} {
+		n.runs(t, here)
+	}
+	r = c.seat.leads()
+	began := c.seat.agreed(t, r, adds(t))
+	level := func(want feature.Level, why string) *meta.State {
+		t.Helper()
+		s := c.sits(t)
+		if got := c.seat.answer(s, wire.ClusterTaken).LevelWhy; s.Level != want || !strings.Contains(got, why) || (got == "") != (why == "") {
+			t.Errorf("level %d, %q; want %d, %q", s.Level, got, want, why)
+		}
+		return s
+	}
+	level(0, "node d has not said")
+	d.runs(t, last)
+	d.has(began.Map)
+	before := level(0, "the program of node d reads no level above 0")
+	if at := before.Tasks[0]; at.State != meta.Runs || !slices.ContainsFunc(at.Moves, func(m meta.Move) bool { return m.Running() }) {
+		t.Fatalf("no move has begun: %+v", at)
+	}
+	d.runs(t, here)
+	after := level(1, "")
+	if !slices.Equal(after.Tasks[0].Moves, before.Tasks[0].Moves) || after.Map.Version != before.Map.Version {
+		t.Errorf("the rise changes the task, or the map: %+v, before it %+v", after.Tasks[0], before.Tasks[0])
+	}
+	if c.levels() != "1 1 1" || d.at() != 1 {
+		t.Errorf("nodes have heard of %s, and d of %d", c.levels(), d.at())
+	}
+	// Each group does what the map says, at once.
+	for range 20 {
+		s := c.sits(t)
+		if s.Tasks[0].Over() {
+			if s.Level != 1 || s.Tasks[0].State != meta.Done {
+				t.Errorf("at its end: level %d, %+v", s.Level, s.Tasks[0])
+			}
+			return
+		}
+		for _, g := range s.Map.Draft().Groups[1:] {
+			st := leading(&g, "b", 7)
+			for id := uint64(1); id <= g.Top; id++ {
+				if p := g.Replica(id); p != nil && p.Leaves {
+					st = without(st, p.Node)
+				}
+			}
+			b.engine.set(st)
+			for id, n := range map[string]*node{"a": c.seat, "c": c.others["c"], "d": d} {
+				follower := st
+				if follower.Leads, follower.Peers = false, nil; g.At(id) != nil {
+					follower.ID = consensus.ReplicaID(g.At(id).ID)
+					n.engine.set(follower)
+				}
+			}
+		}
+	}
+	t.Errorf("the task does not come to its end: %+v", c.sits(t).Tasks[0])
 }
