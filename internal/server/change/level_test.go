@@ -431,12 +431,11 @@ func FuzzHeld(f *testing.F) {
 // TestLevelRisesInAChange: the level rises while a task is under way, as soon as the node that comes has said what its program reads, and not before. The moves of the task stay as they are, and come to their end at the new level.
 func TestLevelRisesInAChange(t *testing.T) {
 	c, last, here := newCluster(t).replicated(t), feature.Range{}, feature.Here()
-	r, b, d := c.seat.leads(), c.others["b"], c.others["d"]
+	b, d := c.others["b"], c.others["d"]
 	for _, n := range []*node{c.seat, b, c.others["c"]} {
 		n.runs(t, here)
 	}
-	r = c.seat.leads()
-	began := c.seat.agreed(t, r, adds(t))
+	began := c.seat.agreed(t, c.seat.leads(), adds(t))
 	level := func(want feature.Level, why string) *meta.State {
 		t.Helper()
 		s := c.sits(t)
