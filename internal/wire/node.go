@@ -23,6 +23,8 @@ import (
 // In a NodeConnect, version and lowest are the versions that its sender speaks, and NodeAccept has the highest one that both do, which the way then has. In a NodeReject they are those of the
 // node that rejects. A program of version 1 alone writes 0 for lowest, and rejects a request of every other version, with a NodeReject of version 1: then
 // the request is made once more, in version 1. From version 2 on these three have the shape that is drawn here in all versions.
+// A NodeReject has no MAC, so whoever can answer for a node can have two nodes speak a lower version than both could. Hence no version that a program still speaks may be
+// less safe than the next one: else Min of NodeSpeaks has to rise with it.
 //
 // The MACs are those of private.go, with labels of their own: each proves that its sender knows
 // the cluster's secret, and the one of NodeHello that it answers this very acceptance. Whoever
