@@ -121,6 +121,58 @@ func TestFleetLeaderBeforeItsMap(t *testing.T) {
 	})
 }
 
+// A client that was told of voters of which too few can vouch is told anew: after all of them but the leader have left, which it would not see in any cell, because it READs
+// none where nobody vouches. Of many keys each is got by itself then. It asks once a second at most, also while the one voter there is cannot be reached.
+func TestFleetVotersHaveLeft(t *testing.T) {
+	for what, get := range map[string]func(ctx context.Context, c *client.Client) ([]byte, error){
+		"one key": func(ctx context.Context, c *client.Client) ([]byte, error) { return c.Get(ctx, []byte("k")) },
+		"many keys": func(ctx context.Context, c *client.Client) ([]byte, error) {
+			got, err := c.MultiGet(ctx, [][]byte{[]byte("k"), []byte("k")})
+			return got[0].Value, err
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			onLater(t, func(t *testing.T, r *clienttest.Replicas, c *client.Client) {
+				fourth, fifth := r.Nodes[3], r.Nodes[4]
+				r.Grow(1, fourth)
+				r.Inform(fourth)
+				r.Reign(1, fourth.ID, "")
+				putAndGet(t, c, "0")    // has the leader asked who votes
+				time.Sleep(time.Second) // the answer is there, and no other voter was asked where its cell is
+				r.Grow(1, fifth)
+				r.Inform(fifth)
+				for _, n := range r.Nodes[:3] {
+					r.Shrink(1, n)
+				}
+				// goes makes gets for a while, and returns how many keys were got one-sidedly, and how often the nodes were asked for the group.
+				goes := func(d time.Duration) (hits uint64, asked int) {
+					hits, asked = c.Counters().OneSidedHits, r.Infos()
+					for begun := time.Now(); time.Since(begun) < d; time.Sleep(10 * time.Millisecond) {
+						if v, err := get(t.Context(), c); err != nil || string(v) != "0" {
+							t.Fatalf("%q, %v", v, err)
+						}
+					}
+					return c.Counters().OneSidedHits - hits, r.Infos() - asked
+				}
+				goes(3 * time.Second)
+				if hits, _ := goes(time.Second); hits < 90 {
+					t.Errorf("%d of 100 gets were one-sided", hits)
+				}
+				r.Stop(fifth)
+				goes(time.Second)
+				if hits, asked := goes(10 * time.Second); hits > 0 || asked < 5 || asked > 11 {
+					t.Errorf("while nobody can vouch %d gets were one-sided, and the leader was asked %d times in 10 s", hits, asked)
+				}
+				r.Start(fifth)
+				goes(5 * time.Second)
+				if hits, _ := goes(time.Second); hits < 90 {
+					t.Errorf("%d of 100 gets were one-sided after the other voter has come back", hits)
+				}
+			})
+		})
+	}
+}
+
 // A node that has an older map than the client, or none yet, is passed by: calls wait for it as long as they may, and ask no node for a map.
 func TestFleetNodeBehind(t *testing.T) {
 	for _, what := range []string{"an older map", "no map"} {

@@ -3,17 +3,10 @@ package store
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"reflect"
-	"sync"
-	"sync/atomic"
 	"testing"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
-
 	"github.com/rdmakv/rdmakv/internal/consensus"
-	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // TestKeepGroup: what one of the replicas that are left keeps while another one makes the new group is all that its log has; it runs no more, and the log has no entries of it. If the new group is lost, too, the next
@@ -126,34 +119,17 @@ func TestKeepGroupWrong(t *testing.T) {
 
 // TestKeepGroupCrashes cuts the power before every call of the file system that changes something while a replica is kept: all its keys are kept then, and a group can be made of them.
 func TestKeepGroupCrashes(t *testing.T) {
-	fs := memFS()
-	var on atomic.Bool
-	var calls atomic.Uint64
-	var mu sync.Mutex
-	clones := make(map[string]*crashfs.Disk)
-	rng := rand.New(rand.NewPCG(1, 1))
-	cfg := alone(errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if !on.Load() || op.Kind.ReadOrWrite() != errorfs.OpIsWrite || op.Kind == errorfs.OpFileClose || op.Kind == errorfs.OpLock {
-			return nil
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		name := fmt.Sprintf("call %d, %v of %s", calls.Add(1), op.Kind, op.Path)
-		clones[name] = fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100 * (len(clones) % 2), RNG: rng})
-		return nil
-	})))
-	cfg.LogBytes = MinLogBytes
-	n := openWith(t, cfg, aGroup(7, 0, 2))
+	cuts := newPowerCuts(1)
+	n := openWith(t, cuts.config(), aGroup(7, 0, 2))
 	n.leads(0)
 	for i := range 20 {
 		n.put(i%2*2, fmt.Sprint("k", i), "v")
 	}
-	on.Store(true)
+	cuts.begin()
 	if err := KeepGroup(t.Context(), n.Store, 7, 1); err != nil {
 		t.Fatal(err)
 	}
-	on.Store(false)
-	clones["when it returns"] = fs.CrashClone(vfs.CrashCloneCfg{})
+	clones := cuts.end()
 	want := KeptOf(n.Store)
 	if err := n.Close(); err != nil {
 		t.Fatal(err)

@@ -4,16 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"reflect"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/internal/consensus/driver"
@@ -340,29 +336,13 @@ func TestRemoveGroupEnds(t *testing.T) {
 // TestRemoveGroupCrashes cuts the power before every call of the file system that changes something while a replica is given up: what is left is all of it or
 // nothing, and it can be given up then. Everything else is there.
 func TestRemoveGroupCrashes(t *testing.T) {
-	every := uint64(1)
+	every := 1
 	if testing.Short() {
 		every = 4
 	}
 	for _, inBase := range []bool{true, false} {
-		fs := memFS()
-		var on atomic.Bool
-		var calls atomic.Uint64
-		var mu sync.Mutex
-		clones := make(map[string]*crashfs.Disk)
-		rng := rand.New(rand.NewPCG(1, 1))
-		cfg := alone(errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
-			if !on.Load() || op.Kind.ReadOrWrite() != errorfs.OpIsWrite || op.Kind == errorfs.OpFileClose || op.Kind == errorfs.OpLock || calls.Add(1)%every != 0 {
-				return nil
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			name := fmt.Sprintf("call %d, %v of %s", calls.Load(), op.Kind, op.Path)
-			clones[name] = fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100 * (len(clones) % 2), RNG: rng})
-			return nil
-		})))
-		cfg.LogBytes = MinLogBytes // the disk is copied with all its files
-		n := openWith(t, cfg, aGroup(7, 0, 2), aGroup(8, 1))
+		cuts := newPowerCuts(every)
+		n := openWith(t, cuts.config(), aGroup(7, 0, 2), aGroup(8, 1))
 		n.leads(0)
 		n.leads(1)
 		n.put(1, "k", "v")
@@ -373,10 +353,9 @@ func TestRemoveGroupCrashes(t *testing.T) {
 		if inBase {
 			n.checkpoint()
 		}
-		on.Store(true)
+		cuts.begin()
 		n.remove(7, 1)
-		on.Store(false)
-		clones["when it returns"] = fs.CrashClone(vfs.CrashCloneCfg{})
+		clones := cuts.end()
 		if err := n.Close(); err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rdmakv/rdmakv/client"
@@ -28,18 +30,27 @@ const followRest = 200 * time.Millisecond
 
 // newcomers asks the nodes that a question names whether they may come, and writes their stores into it.
 //
-// ErrUnknownNode: gossip has not told of one. ErrOtherCluster: it has another name of the cluster, other shards, or a map of another cluster.
+// ErrUnknownNode: gossip has not told of some, all of which the error names. ErrOtherCluster: it has another name of the cluster, other shards, or a map of another cluster.
 // ErrRefused: it says itself that it cannot come.
 func (a *Admin) newcomers(ctx context.Context, q *wire.ClusterQuestion) (all []*candidate, err error) {
+	var unheard []string
 	for _, n := range q.Nodes {
 		p, err := a.rt.Peer(n.ID)
 		if errors.Is(err, client.ErrUnknownNode) {
-			return nil, fmt.Errorf("%w: the cluster has not heard of %q: is it up, and does its gossip.join name a node of the cluster?", client.ErrUnknownNode, n.ID)
+			unheard = append(unheard, strconv.Quote(n.ID))
+			continue
 		}
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, &candidate{p: p})
+	}
+	switch len(unheard) {
+	case 0:
+	case 1:
+		return nil, fmt.Errorf("%w: the cluster has not heard of %s: is it up, and does its gossip.join name a node of the cluster?", client.ErrUnknownNode, unheard[0])
+	default:
+		return nil, fmt.Errorf("%w: the cluster has not heard of %s: are they up, and does the gossip.join of each name a node of the cluster?", client.ErrUnknownNode, strings.Join(unheard, ", "))
 	}
 	m := a.rt.Map()
 	if err := atEach(a.rt, all, func(c *candidate) error { return c.meet(ctx, a.rt, func() error { return c.mayCome(ctx, m) }) }); err != nil {

@@ -25,6 +25,11 @@ func TestShares(t *testing.T) {
 						<-more // the maker is at work
 						continue
 					}
+					select {
+					case <-more: // it made a file behind Reserve
+						continue
+					default:
+					}
 					if room >= n {
 						t.Fatalf("%v: full with room for %d", use, room)
 					}

@@ -74,6 +74,9 @@ func (w *world) refuses(t *testing.T, code int, words string, args ...string) {
 	t.Helper()
 	before := w.tasks(t)
 	out, got, errOut := w.kvclient(t, w.net.Host("east"), w.asked(append([]string{"cluster"}, args...)...)...)
+	if waits, rest, _ := strings.Cut(errOut, "\n"); strings.HasPrefix(waits, "kvclient: waiting for ") && strings.Contains(waits, "has not heard of") {
+		errOut = rest // before it was refused it has said for whom it waits
+	}
 	if got != code || strings.Count(errOut, "\n") != 1 || !strings.Contains(errOut, words) {
 		t.Errorf("cluster %q ends with %d, want %d and one line with %q:\n%s%s", args, got, code, words, out, errOut)
 	}

@@ -3,12 +3,17 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -103,6 +108,24 @@ func TestPaste(t *testing.T) {
 	}
 }
 
+// TestAddComesLater adds a node that is not up: the command says that it waits, the node is started only then, and the task is done.
+func TestAddComesLater(t *testing.T) {
+	if elsewhere != nil {
+		t.Skip("about processes of this machine")
+	}
+	paste(t, `
+node() { bin/kvserver --node-id n$1 --data-dir /tmp/n$1 --listen 127.0.0.$1:7400 --admin-listen 127.0.0.$1:7401 --gossip-bind 127.0.0.$1:7402 --join 127.0.0.1:7402,127.0.0.2:7402 --insecure; }
+for i in 1 2 3; do node $i & done
+bin/kvclient cluster init --replicas 3 n1 n2 n3
+bin/kvclient cluster add n4 --wait 1m --yes 2>/tmp/says &
+add=$!
+while kill -0 $add && ! grep 'waiting for .*the cluster has not heard of "n4"' /tmp/says; do sleep 0.1; done
+node 4 &
+wait $add
+cat /tmp/says >&2
+`, []string{`the cluster has not heard of "n4"`, "task 1 (add n4) is done"}, nil)
+}
+
 // paste gives a shell all lines of a block at once. It has programs and documents
 // where the README is, and ports and directories of its own.
 func paste(t *testing.T, block string, want, may []string) {
@@ -144,6 +167,9 @@ func paste(t *testing.T, block string, want, may []string) {
 		}
 	}
 	for line := range strings.Lines(stderr.String()) {
+		if strings.HasPrefix(line, "kvserver: ") { // it has ended with an error, which a shell that does not wait for it passes over
+			t.Error(strings.TrimSpace(line))
+		}
 		failed, ok := strings.CutPrefix(line, "FAILED ")
 		if ok && !slices.Contains(may, strings.TrimSpace(failed)) {
 			t.Error(strings.TrimSpace(line))
@@ -154,27 +180,87 @@ func paste(t *testing.T, block string, want, may []string) {
 	}
 }
 
-// freePort is a port that is free on 127.0.0.1 to 127.0.0.3, for TCP.
+// pastedHosts are the addresses that nodes of a block listen on; that behind them nobody listens on, and a port there is held by whoever uses it on the others.
+var pastedHosts = []string{"127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"}
+
+const heldHost = "127.0.0.6"
+
+// freePort is a port that is free on all pastedHosts, for TCP and UDP, and stays so until the test ends: no other freePort gives it away, because it is held at
+// heldHost, and no connection that is made meanwhile takes it, because it is none of those that the kernel draws. If it could be one of those, a node of
+// the block would not come up wherever a client has the port at its address: there are tests whose clients have hundreds at 127.0.0.4.
 func freePort(t *testing.T) string {
 	t.Helper()
-	for range 100 {
-		_, port, err := net.SplitHostPort(freeAddr(t))
+	from, to := drawnPorts(t)
+	for range 1000 {
+		n := 10000 + rand.IntN(1<<16-10000)
+		if n >= from && n <= to {
+			continue
+		}
+		port := strconv.Itoa(n)
+		held, err := net.Listen("tcp", net.JoinHostPort(heldHost, port))
 		if err != nil {
-			t.Fatal(err)
+			continue
 		}
-		free := true
-		for _, host := range []string{"127.0.0.2", "127.0.0.3"} {
-			ln, err := net.Listen("tcp", net.JoinHostPort(host, port))
-			if err != nil {
-				free = false
-				break
-			}
-			ln.Close()
-		}
-		if free {
+		if !slices.ContainsFunc(pastedHosts, func(host string) bool { return inUse(net.JoinHostPort(host, port)) }) {
+			t.Cleanup(func() { held.Close() })
 			return port
 		}
+		held.Close()
 	}
-	t.Fatal("no port is free on three addresses")
+	t.Fatalf("no port of 10000 to 65535, without %d to %d, is free at %v", from, to, pastedHosts)
 	return ""
+}
+
+// inUse reports whether nobody can listen on an address, by TCP or UDP.
+func inUse(addr string) bool {
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		return true
+	}
+	ln.Close()
+	packets, err := net.ListenPacket("udp", addr)
+	if err != nil {
+		return true
+	}
+	packets.Close()
+	return false
+}
+
+// drawnPorts are the ports that the kernel gives to those who ask for any, the first and the last one. Where it does not tell, they are those of a Linux that
+// nobody has configured, and those that IANA has for that.
+func drawnPorts(t *testing.T) (from, to int) {
+	t.Helper()
+	const file = "/proc/sys/net/ipv4/ip_local_port_range"
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 32768, 65535
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Sscan(string(text), &from, &to); err != nil {
+		t.Fatalf("%s has %q: %v", file, text, err)
+	}
+	return from, to
+}
+
+// TestFreePort: a port that was given away is not given away again, is drawn by no connection, and is free for TCP and UDP at all addresses.
+func TestFreePort(t *testing.T) {
+	from, to := drawnPorts(t)
+	seen := make(map[string]bool)
+	for range 50 {
+		port := freePort(t)
+		if n, err := strconv.Atoi(port); err != nil || seen[port] || n >= from && n <= to {
+			t.Errorf("port %q; connections have those from %d to %d, and before it there were %v", port, from, to, seen)
+		}
+		seen[port] = true
+		for _, host := range pastedHosts {
+			if inUse(net.JoinHostPort(host, port)) {
+				t.Errorf("%s is in use at %s", port, host)
+			}
+		}
+		if !inUse(net.JoinHostPort(heldHost, port)) {
+			t.Errorf("%s is not held", port)
+		}
+	}
 }

@@ -135,7 +135,7 @@ func (v *vouchers) join(f *route.Router, key []byte) int {
 			have++
 		}
 	}
-	if have < need {
+	if have < need { // its keys are got one by one, which has the leader asked again if that finds no others either
 		return i
 	}
 	o := &v.led[i]

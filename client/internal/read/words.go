@@ -79,6 +79,7 @@ func (w *words) begin(s *session.Session, stripe int) bool {
 	w.told = told
 	for range len(told.Voters) / 2 {
 		if !w.ask(s, stripe) {
+			s.Groups.Doubt(w.of.Group()) // those that can be asked may vote by now
 			w.end()
 			return false
 		}

@@ -39,6 +39,10 @@ type Groups struct {
 // groupInfoRest is the shortest time between two questions for the same group.
 const groupInfoRest = 20 * time.Millisecond
 
+// doubtRest is the shortest time between a question for a group and another one because of Doubt. As long as no other voter can be reached it asks again
+// and again, at each server that leads a group.
+const doubtRest = time.Second
+
 // Of is what is known of the server's replica of a group; nil: it is not known, and is being asked for.
 func (g *Groups) Of(group uint32) *GroupInfo {
 	if list := g.list.Load(); list != nil {
@@ -52,18 +56,28 @@ func (g *Groups) Of(group uint32) *GroupInfo {
 
 // Seek has the server asked for a group, unless that was done a moment ago. It does not wait.
 func (g *Groups) Seek(group uint32) {
+	g.seek(group, groupInfoRest)
+}
+
+// Doubt has the server asked again for a group that it leads, unless that was done within doubtRest. It does not wait; what is known is believed until then.
+//
+// It is for gets that find too few of the voters to vouch for what they READ. Voters that have left the group may be why, and such a get READs no cell that would
+// show it: without this question each later get would look for the same voters, and go by SEND, for as long as the session lasts.
+func (g *Groups) Doubt(group uint32) { g.seek(group, doubtRest) }
+
+func (g *Groups) seek(group uint32, rest time.Duration) {
 	s := g.s
-	if g.want(group, s.Clock.Coarse()) {
+	if g.want(group, s.Clock.Coarse(), rest) {
 		s.Owner.Go(g.ask) // no lock is held
 	}
 }
 
-// want notes that a group is to be asked for, and reports whether somebody has to begin.
-func (g *Groups) want(group uint32, now int64) (begin bool) {
+// want notes that a group is to be asked for, if that was not done within rest, and reports whether somebody has to begin.
+func (g *Groups) want(group uint32, now int64, rest time.Duration) (begin bool) {
 	s := g.s
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if at, ok := g.asked[group]; ok && now-at < int64(groupInfoRest) || !s.Words || s.IsDown() {
+	if at, ok := g.asked[group]; ok && now-at < int64(rest) || !s.Words || s.IsDown() {
 		return false
 	}
 	if g.asked == nil {

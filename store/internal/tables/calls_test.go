@@ -63,7 +63,9 @@ func TestCrashAtEveryCall(t *testing.T) {
 		return nil
 	})))
 	w.cfg.TableBytes = 1
+	mu.Lock()
 	begun = true
+	mu.Unlock()
 	for i, pairs := range [][]string{first, second} {
 		w.must(w.change(pairs...))
 		mu.Lock()

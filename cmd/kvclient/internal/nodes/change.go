@@ -67,8 +67,9 @@ func changeCmds(a *app.App) (list []*cobra.Command) {
 			`add brings nodes into the cluster and gives them their share of the replicas, by
 weight (1 where none is given) and, where nodes have zones, so that the replicas of a
 group are in different ones. A node that comes is up, empty, has as many shards as the
-others, and its gossip.join names a node of the cluster. Name all that come at once:
-then each key moves once.`, true, addRequest, []string{"join", "grow"}},
+others, and its gossip.join names a node of the cluster; one that the cluster has not heard of yet, as
+it has just been started, is waited for (--wait). Name all that come at once: then each
+key moves once.`, true, addRequest, []string{"join", "grow"}},
 		{"remove NODE...", "take nodes out of a live cluster",
 			`remove gives the replicas of nodes to the others, and takes the nodes out of the
 cluster; then they can be stopped. A node that is dead may be named, too, as long as
@@ -179,7 +180,7 @@ func (ch *change) run(cmd *cobra.Command, r admin.ChangeRequest) error {
 // do is the way of all changes; until deadline nodes that come may be unknown.
 func (ch *change) do(ctx context.Context, of changer, r admin.ChangeRequest, deadline time.Time) error {
 	r.Dry = true
-	answer, err := planWaiting(ctx, of, r, deadline)
+	answer, err := onceKnown(ctx, ch.a, deadline, func() (admin.ClusterAnswer, error) { return of.Change(ctx, r) })
 	if errors.Is(err, client.ErrUnsupported) {
 		return fmt.Errorf("%w (kvclient %s --help has the way without that)", changeFailure(err), ch.name)
 	}
@@ -225,22 +226,6 @@ func (ch *change) show(p *plan) error {
 		return ch.a.PrintJSON(p)
 	}
 	return ch.a.Print(p.text())
-}
-
-// planWaiting asks for the plan, and again while gossip has not told of a node that comes: nodes are
-// added by scripts that have just started them.
-func planWaiting(ctx context.Context, of changer, r admin.ChangeRequest, deadline time.Time) (admin.ClusterAnswer, error) {
-	for {
-		answer, err := of.Change(ctx, r)
-		if err == nil || !errors.Is(err, client.ErrUnknownNode) || time.Now().After(deadline) {
-			return answer, err
-		}
-		select {
-		case <-ctx.Done():
-			return answer, err // the missing node, not that the user gave up
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
 }
 
 // changeFailure is an error of a change in one line, what is in the way first.

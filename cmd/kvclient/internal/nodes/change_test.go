@@ -234,21 +234,45 @@ func TestChangeInterrupted(t *testing.T) {
 	})
 }
 
-// TestChangeWaits: a node that the cluster has not heard of yet is waited for, as long as was said.
+// TestChangeWaits: a node that the cluster has not heard of yet is waited for, as long as was said, and that is said where it takes a while: in one line
+// while it waits, and in the error where the node has not come.
 func TestChangeWaits(t *testing.T) {
-	for wait, want := range map[time.Duration]bool{0: false, time.Second: false, 10 * time.Second: true} {
+	for _, tc := range []struct {
+		wait, comes time.Duration
+		done, says  bool // it is told on stderr for whom it waits
+		took        time.Duration
+	}{
+		{0, 2 * time.Second, false, false, 0},
+		{time.Second, 2 * time.Second, false, false, time.Second},
+		{15 * time.Second, 500 * time.Millisecond, true, false, 600 * time.Millisecond},
+		{15 * time.Second, 2 * time.Second, true, true, 2 * time.Second},
+		{15 * time.Second, time.Hour, false, true, 15 * time.Second},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFakeCluster()
 			begun := time.Now()
+			heard := time.Duration(-1) // when a plan was made
 			f.fail = func(bool, int) error {
-				if time.Since(begun) < 5*time.Second {
-					return fmt.Errorf("%w: n4", client.ErrUnknownNode)
+				if time.Since(begun) < tc.comes {
+					return fmt.Errorf("%w: the cluster has not heard of \"n4\"", client.ErrUnknownNode)
+				}
+				if heard < 0 {
+					heard = time.Since(begun)
 				}
 				return nil
 			}
-			_, _, err := runChange(t.Context(), f, change{yes: true, wait: wait}, addN4, "", "")
-			if (err == nil) != want || !want && !errors.Is(err, client.ErrUnknownNode) {
-				t.Errorf("--wait %v: %v", wait, err)
+			_, errOut, err := runChange(t.Context(), f, change{yes: true, wait: tc.wait}, addN4, "", "")
+			if !tc.done {
+				heard = time.Since(begun)
+			}
+			if (err == nil) != tc.done || !tc.done && !errors.Is(err, client.ErrUnknownNode) || heard != tc.took {
+				t.Errorf("--wait %v, known after %v: %v after %v", tc.wait, tc.comes, err, heard)
+			}
+			if !tc.done && tc.wait > 0 && !strings.Contains(err.Error(), fmt.Sprintf("waited for %v: --wait", tc.took)) {
+				t.Errorf("--wait %v: the error does not say that it has waited: %v", tc.wait, err)
+			}
+			if n := strings.Count(errOut, "waiting for"); (n == 1) != tc.says || n > 1 || tc.says && !strings.Contains(errOut, "has not heard of \"n4\"\n") {
+				t.Errorf("--wait %v, known after %v: says %q", tc.wait, tc.comes, errOut)
 			}
 		})
 	}

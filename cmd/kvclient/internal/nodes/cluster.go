@@ -104,7 +104,7 @@ A node that does not listen yet, or that gossip has not told of, is waited for
 			if err != nil {
 				return err
 			}
-			info, err := initWaiting(cmd.Context(), c, nodes, o, deadline)
+			info, err := onceKnown(cmd.Context(), a, deadline, func() (admin.ClusterInfo, error) { return admin.Of(c).ClusterInitWith(cmd.Context(), nodes, o) })
 			if err == nil && info.Groups > 0 {
 				err = awaitGroups(cmd.Context(), a, c, time.Now().Add(wait))
 			}
@@ -198,23 +198,6 @@ func parseNodes(args []string, init bool) (nodes []admin.NodeWeight, err error) 
 // badName is the usage error about an argument whose node id or zone is none. That something is malformed is said of bytes from outside, and the user has typed this.
 func badName(arg string, err error) error {
 	return cli.Usagef("%q: %s", arg, strings.TrimPrefix(err.Error(), cluster.ErrMalformed.Error()+": "))
-}
-
-// initWaiting tries again while gossip has not told of a node yet: clusters are
-// made by scripts that have just started their nodes. No other error gets better by
-// waiting.
-func initWaiting(ctx context.Context, c *client.Client, nodes []admin.NodeWeight, o admin.InitOptions, deadline time.Time) (admin.ClusterInfo, error) {
-	for {
-		info, err := admin.Of(c).ClusterInitWith(ctx, nodes, o)
-		if err == nil || !errors.Is(err, client.ErrUnknownNode) || time.Now().After(deadline) {
-			return info, err
-		}
-		select {
-		case <-ctx.Done():
-			return info, err // the missing node, not that the user gave up
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
 }
 
 // awaitGroups returns when each group has a leader, and every node that tells of its replicas has them at work; or at deadline, which is no failure
