@@ -12,7 +12,7 @@ import (
 
 // TestLevel: a state of level 0 has the form of before, and says nothing of levels; one above has the next form; either one comes back, and neither is taken in the form of the other.
 func TestLevel(t *testing.T) {
-	for level := range feature.Level(3) {
+	for _, level := range []feature.Level{0, 1, 2, 255} {
 		s := sample(t)
 		s.Level = level
 		b := s.Encode()
@@ -119,6 +119,7 @@ func TestReadable(t *testing.T) {
 		{1, feature.Range{Oldest: 0, Newest: 1}, nil},
 		{1, feature.Range{}, ErrNewer},
 		{2, feature.Range{Oldest: 0, Newest: 1}, ErrNewer},
+		{255, feature.Range{Oldest: 0, Newest: 1}, ErrNewer},
 		{0, feature.Range{Oldest: 1, Newest: 2}, ErrMalformed},
 	} {
 		s := sample(t)

@@ -19,18 +19,19 @@ func TestLevel(t *testing.T) {
 		why  string
 		hold bool // by b
 	}{
-		"all read it":                    {own: 1, r: Reports{"a": says(1), "b": says(1), "c": says(1)}, to: 1},
-		"one says nothing of levels":     {own: 1, r: Reports{"a": says(1), "b": {}, "c": says(1)}, why: "the program of node b reads no level above 0"},
-		"one does not read it":           {own: 1, r: Reports{"a": says(1), "b": says(1), "c": says(0)}, why: "node c reads no level above 0"},
-		"one is not heard":               {own: 1, r: Reports{"a": says(1), "c": says(1)}, why: "node b has not said"},
-		"nobody is heard":                {own: 1, r: Reports{}, why: "node a has not said"},
-		"one holds it":                   {own: 1, r: Reports{"a": says(1), "b": says(1), "c": says(1)}, hold: true, why: "node b holds the level"},
-		"who is not in the map holds it": {own: 1, r: Reports{"a": says(1), "b": says(1), "c": says(1), "d": {Hold: true}}, to: 1},
-		"it stays":                       {at: 1, own: 1, r: Reports{"a": says(1), "b": says(1), "c": says(1)}, to: 1},
-		"it does not fall":               {at: 1, own: 1, r: Reports{"a": says(1), "b": says(0), "c": says(1)}, to: 1},
-		"it rises by two":                {own: 2, r: Reports{"a": says(2), "b": says(2), "c": says(3)}, to: 2},
-		"as far as the last one":         {own: 2, r: Reports{"a": says(2), "b": says(1), "c": says(3)}, to: 1, why: "node b reads no level above 1"},
-		"not above the seat's program":   {own: 1, r: Reports{"a": says(9), "b": says(9), "c": says(9)}, to: 1},
+		"all read it":                     {own: 1, r: Reports{"a": says(1), "b": says(1), "c": says(1)}, to: 1},
+		"one says nothing of levels":      {own: 1, r: Reports{"a": says(1), "b": {}, "c": says(1)}, why: "the program of node b reads no level above 0"},
+		"one does not read it":            {own: 1, r: Reports{"a": says(1), "b": says(1), "c": says(0)}, why: "node c reads no level above 0"},
+		"one is not heard":                {own: 1, r: Reports{"a": says(1), "c": says(1)}, why: "node b has not said"},
+		"nobody is heard":                 {own: 1, r: Reports{}, why: "node a has not said"},
+		"one holds it":                    {own: 1, r: Reports{"a": says(1), "b": says(1), "c": says(1)}, hold: true, why: "node b holds the level"},
+		"who is not in the map holds it":  {own: 1, r: Reports{"a": says(1), "b": says(1), "c": says(1), "d": {Hold: true}}, to: 1},
+		"it stays":                        {at: 1, own: 1, r: Reports{"a": says(1), "b": says(1), "c": says(1)}, to: 1},
+		"it does not fall":                {at: 1, own: 1, r: Reports{"a": says(1), "b": says(0), "c": says(1)}, to: 1},
+		"it rises by two":                 {own: 2, r: Reports{"a": says(2), "b": says(2), "c": says(3)}, to: 2},
+		"as far as the last one":          {own: 2, r: Reports{"a": says(2), "b": says(1), "c": says(3)}, to: 1, why: "node b reads no level above 1"},
+		"not above the seat's program":    {own: 1, r: Reports{"a": says(9), "b": says(255), "c": says(9)}, to: 1},
+		"a range that is none counts low": {own: 1, r: Reports{"a": says(1), "b": {Reads: &feature.Range{Oldest: 255}}, "c": says(1)}, why: "the program of node b reads no level above 0"},
 	} {
 		s := born(t, []Node{named("a", ""), named("b", ""), named("c", "")}, 3, 2)
 		s.Level = c.at

@@ -263,6 +263,8 @@ func TestLevelIsNoNews(t *testing.T) {
 		err   error         // nil: the question is taken
 	}{
 		"nobody else says so":                          {"c", 200, map[string]string{"a": has(0, 5), "b": has(0, 5)}, feature.Here(), 0, errUnconfirmed},
+		"a replica says the highest that there is":     {"c", 255, map[string]string{"a": has(255, 1<<60), "b": has(0, 5)}, feature.Here(), 0, errUnconfirmed},
+		"two of them do":                               {"c", 255, map[string]string{"a": has(255, 1<<60), "b": has(255, 5)}, feature.Here(), 0, feature.ErrUnread},
 		"one replica alone says so":                    {"c", 200, map[string]string{"a": has(200, 1<<60), "b": has(0, 5)}, feature.Here(), 0, errUnconfirmed},
 		"one replica alone answers":                    {"c", 1, map[string]string{"a": has(1, 5)}, feature.Here(), 0, errUnconfirmed},
 		"nobody answers":                               {"c", 1, nil, feature.Here(), 0, errUnconfirmed},
