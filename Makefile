@@ -17,6 +17,9 @@ KEYS_TEST ?= 500000
 # they compute, and no deadline in them is for an idle machine.
 SIDE_BY_SIDE ?= 3
 export SIDE_BY_SIDE
+# So many in make unit: three packages whose tests take minutes and mostly wait would keep all
+# others from being compiled, and 1.3 of two cores busy.
+UNIT_SIDE_BY_SIDE ?= 5
 # Packages whose tests run under the race detector. The end-to-end tests start
 # processes, in which it would see nothing. Examples and the seeds of fuzz targets are
 # of one goroutine, mostly, and take minutes there: make unit runs them.
@@ -26,6 +29,9 @@ LONG = ./internal/server ./store ./client ./rdma/iwarp ./store/log ./membership 
 # What make race leaves to make race-full: programs of the tests, of the lab and of the
 # comparison with others, which are in no node and no client.
 NOT_SERVED = -e /bench -e /deploy -e /examples/ -e /lab -e /internal/chart -e /internal/house -e /internal/teeth/
+
+# The packages of which the points change a file (internal/teeth): in others vet sees no more with them.
+WITH_POINTS = $$(grep -rl --include='*.go' '^//go:build.*points' . | xargs -n 1 dirname | sort -u)
 
 .DEFAULT_GOAL := help
 .PHONY: help build demo test test-all lab lab-shell lab-cluster lab-siw check lint unit race mutants e2e fuzz fuzz-short bench nightly cover clean tools prepare
@@ -63,13 +69,13 @@ prepare: ## get what tests use beside Go, where this machine lets us
 lint: tools ## gofmt, go vet, staticcheck; the mutants compile
 	@scripts/gofmt
 	$(GO) vet ./...
-	$(GO) vet -tags points ./...
+	$(GO) vet -tags points $(WITH_POINTS)
 	$(GO) run ./internal/teeth/mutants -check
 	$(CACHE)/staticcheck ./...
 
 # make lint has run go vet over the tests too, so neither step does it again.
 unit: ## go test, all packages but the end-to-end tests
-	$(GO) test -vet=off -p $(SIDE_BY_SIDE) $(LONG) $$($(GO) list ./... | grep -v /test/)
+	$(GO) test -vet=off -p $(UNIT_SIDE_BY_SIDE) $(LONG) ./bench/scale ./bench/compare $$($(GO) list ./... | grep -v /test/) ./test/crashfs
 
 race: ## what a node or a client is made of under the race detector, shortened
 	GORACE=atexit_sleep_ms=100 $(GO) test -race -vet=off -p $(SIDE_BY_SIDE) -short -run '^Test' -timeout 30m $(LONG) \

@@ -36,7 +36,7 @@ func TestCrashAtEveryCall(t *testing.T) {
 
 // raceCalls: of the calls of a life one in so many crashes in make race. The start that follows
 // is what takes long there; make crash crashes at each call.
-const raceCalls = 5
+const raceCalls = 11
 
 // crashWorld lives through some lives of a store and returns how many crashes
 // and lives there were.

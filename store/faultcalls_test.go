@@ -38,6 +38,8 @@ func TestFaultAtEveryCall(t *testing.T) {
 	switch {
 	case *crashFull:
 		stride = 1
+	case testing.Short() && underRace:
+		stride = 67
 	case testing.Short() || underRace:
 		stride = 23
 	}

@@ -90,8 +90,8 @@ func testConfig(fs vfs.FS) Config {
 	}
 	logBytes := int64(32 << 20)
 	if testing.Short() {
-		// Under the race detector Pebble's file system in memory changes each byte that it
-		// is given, and the first files of the log take longer than most tests.
+		// The first files of the log are written with zeros, which the race detector looks at
+		// byte by byte.
 		logBytes = 2 * MinLogBytes
 	}
 	return Config{

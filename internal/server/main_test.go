@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.uber.org/goleak"
 
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/store"
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 var verbose = flag.Bool("serverlog", false, "write the server's log to standard error")
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 // heap's, which the race detector sees.
 func testConfig() Config {
 	c := Config{
-		Fabric: iwarp.New(iwarp.Options{}), DataDir: "data", FS: vfs.NewMem(),
+		Fabric: iwarp.New(iwarp.Options{}), DataDir: "data", FS: crashfs.New(),
 		Shards: 4, MemoryLimit: 256 << 20, RegionSize: 80 << 20, IndexRegionSize: 8 << 20,
 		MemoryKind: mem.Heap, CacheBytes: 4 << 20, MinFreeBytes: -1, LogBytes: 64 << 20,
 		// The peers of the tests send no keepalives, and a test that works with large
@@ -52,9 +52,8 @@ func testConfig() Config {
 		Idle: 5 * time.Minute, SendTimeout: 5 * time.Minute,
 	}
 	if testing.Short() {
-		// Under the race detector Pebble's file system in memory changes each byte that it
-		// is given, and the first files of the log take longer than most tests; and the
-		// scrubber takes a third of the rest, if it has the default rate.
+		// The race detector looks at each byte of the first files of the log; and the
+		// scrubber takes a third of the time there, if it has the default rate.
 		c.LogBytes, c.ScrubRate = 2*store.MinLogBytes, 256<<10
 	}
 	if *verbose {

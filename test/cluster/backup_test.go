@@ -53,6 +53,7 @@ func TestBackup(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts real nodes, of three clusters: make cluster-test")
 	}
+	parallel(t)
 	dir := filepath.Join(t.TempDir(), "backups")
 	b := backed{still: make(map[string][]byte), ends: make(map[string]time.Time), busy: make(map[string]*atomic.Int64), least: make(map[string]int64), most: make(map[string]int64)}
 	step := func(name string, f func(*testing.T)) {

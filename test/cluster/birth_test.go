@@ -27,6 +27,7 @@ func TestBirth(t *testing.T) {
 	if testing.Short() {
 		t.Skip("restarts a cluster: make cluster-test")
 	}
+	parallel(t)
 	w := newWorld(t)
 	must(t, w.Start(within(t)))
 	any, east := w.Nodes[1], w.net.Host("east")
@@ -93,6 +94,7 @@ func checkMap(t *testing.T, st *status) {
 
 // TestScripts: the command lines that scripts rely on, without keys and secrets.
 func TestScripts(t *testing.T) {
+	parallel(t)
 	w := newWorld(t, func(o *Options) { o.Open = true }).born()
 	records := realData(t, 1000)
 	w.imports("east", records)

@@ -120,6 +120,7 @@ func TestBackupBucket(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts real nodes, of two clusters: make cluster-test")
 	}
+	parallel(t)
 	w := founded(t)
 	b := w.bucket(t, s3.Options{TLS: true})
 	values := make(map[string][]byte)

@@ -22,6 +22,7 @@ func TestCopies(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts nodes: make cluster-test")
 	}
+	parallel(t)
 	for _, tc := range []struct {
 		name      string
 		copyFirst bool

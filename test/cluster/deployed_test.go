@@ -227,6 +227,7 @@ func TestDeployed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts nodes: make cluster-test")
 	}
+	parallel(t)
 	d := deploy(t)
 	d.types("kv1", d.block("gossip.key"))
 	for _, m := range []string{"kv2", "kv3", "app"} { // "brought to the others by a way that you trust"

@@ -24,6 +24,7 @@ func TestReplicaDisks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("freezes disks: make cluster-test")
 	}
+	parallel(t)
 	if why := cannotMount(); why != "" {
 		t.Skip(why)
 	}

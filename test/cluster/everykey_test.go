@@ -17,6 +17,7 @@ func TestEveryKey(t *testing.T) {
 	if testing.Short() {
 		t.Skip("reads for half a minute: make cluster-test")
 	}
+	parallel(t)
 	const lease = 4 * time.Second
 	w := newWorld(t, func(o *Options) { o.Args = []string{"--pprof"}; o.Lease = lease }).born()
 	records := realData(t, *keysFlag)

@@ -8,6 +8,7 @@ func TestFaults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts and kills nodes for minutes: make cluster-test")
 	}
+	parallel(t)
 	d := newDrill(newWorld(t).born())
 	d.kill9()
 	d.killSoonBack(2)

@@ -90,6 +90,7 @@ func TestGossip(t *testing.T) {
 	if testing.Short() {
 		t.Skip("cuts links for minutes: make cluster-test")
 	}
+	parallel(t)
 	w := newWorld(t)
 	w.needsFaults()
 	d := newDrill(w.born())
@@ -116,6 +117,7 @@ func TestMove(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts nodes: make cluster-test")
 	}
+	parallel(t)
 	w := newWorld(t)
 	d := newDrill(w.born())
 	n3 := w.Node("n3")

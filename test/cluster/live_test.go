@@ -37,6 +37,7 @@ func TestLive(t *testing.T) {
 	if testing.Short() {
 		t.Skip("moves replicas between real nodes: make cluster-test")
 	}
+	parallel(t)
 	w := founded(t)
 	load, conns := w.startLoad("live")
 	probe := w.dial("west")

@@ -137,6 +137,7 @@ func TestLiveOperator(t *testing.T) {
 	if testing.Short() {
 		t.Skip("moves replicas between real nodes: make cluster-test")
 	}
+	parallel(t)
 	w := founded(t)
 	load, _ := w.startLoad("operator")
 	step := func(name string, f func(t *testing.T)) {

@@ -82,6 +82,15 @@ func (p *builtPrograms) remove() {
 	}
 }
 
+// parallel lets a test run beside others, as many as -parallel says: these tests wait more than
+// they compute. Each has networks of its own where there are namespaces. On loopback addresses
+// all nodes of one name would have the same ports, so tests run one after the other there.
+func parallel(t *testing.T) {
+	if cannot == nil && !*loopFlag {
+		t.Parallel()
+	}
+}
+
 // patience is how long anything may take that must happen. A machine with much
 // else to do takes its time.
 const patience = 3 * time.Minute

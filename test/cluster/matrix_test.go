@@ -140,6 +140,7 @@ func TestReplicaLinks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("cuts links: make cluster-test")
 	}
+	parallel(t)
 	s := besiege(t, "replica-links", func(w *world) { w.needsFaults() })
 	s.scene("leader to followers cut", func(t *testing.T) {
 		lead := s.leading(t, 0)
@@ -184,6 +185,7 @@ func TestReplicaRestarts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts nodes: make cluster-test")
 	}
+	parallel(t)
 	s := besiege(t, "replica-restarts", nil)
 	ctx, stop := context.WithCancel(t.Context())
 	var longest time.Duration
@@ -224,6 +226,7 @@ func TestReplicaDirectories(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts nodes: make cluster-test")
 	}
+	parallel(t)
 	s := besiege(t, "replica-directories", nil)
 	aside := func(t *testing.T, n *Server) (newest string) {
 		t.Helper()

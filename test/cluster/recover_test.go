@@ -29,6 +29,7 @@ func TestRecover(t *testing.T) {
 	if testing.Short() {
 		t.Skip("kills real nodes: make cluster-test")
 	}
+	parallel(t)
 	w := newWorld(t)
 	for i, name := range []string{"spare", "fifth"} {
 		w.Nodes = append(w.Nodes, w.NewServer([]string{"n4", "n5"}[i], w.net.Host(name)))
@@ -185,6 +186,7 @@ func TestRecoverMeta(t *testing.T) {
 	if testing.Short() {
 		t.Skip("kills real nodes: make cluster-test")
 	}
+	parallel(t)
 	w := newWorld(t)
 	for i, name := range []string{"spare", "fifth"} {
 		w.Nodes = append(w.Nodes, w.NewServer([]string{"n4", "n5"}[i], w.net.Host(name)))

@@ -63,6 +63,7 @@ func TestReplicas(t *testing.T) {
 	if testing.Short() {
 		t.Skip("kills nodes and cuts links: make cluster-test")
 	}
+	parallel(t)
 	w := newWorld(t).replicated()
 	list := w.groups(w.Nodes[0])
 	if len(list) == 0 {

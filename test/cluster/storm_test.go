@@ -18,6 +18,7 @@ func TestStorm(t *testing.T) {
 	if testing.Short() {
 		t.Skip("kills nodes and cuts links: make cluster-test")
 	}
+	parallel(t)
 	w := newWorld(t)
 	d := newDrill(w.born())
 	d.run("storm", func(t *testing.T) {

@@ -18,6 +18,7 @@ func TestStrangers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts nodes: make cluster-test")
 	}
+	parallel(t)
 	w := newWorld(t)
 	d := newDrill(w.born())
 	spare := w.net.Host("spare")

@@ -14,6 +14,7 @@ import (
 // is told that they have moved, and never that they are not there, although it READs
 // the memory of that node.
 func TestWrongNode(t *testing.T) {
+	parallel(t)
 	w := newWorld(t).born()
 	c := w.dial("east")
 	direct, err := client.Dial(within(t), client.Config{

@@ -91,7 +91,10 @@ func TestPaste(t *testing.T) {
 			first, _, _ := strings.Cut(block, "\n")
 			if _, ok := pasted[first]; ok {
 				done[first] = true
-				t.Run(strings.TrimSuffix(first, " &"), func(t *testing.T) { paste(t, block, pasted[first].want, pasted[first].may) })
+				t.Run(strings.TrimSuffix(first, " &"), func(t *testing.T) {
+					t.Parallel() // they wait for elections and for commands that move replicas
+					paste(t, block, pasted[first].want, pasted[first].may)
+				})
 				continue
 			}
 			known := false

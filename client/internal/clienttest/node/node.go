@@ -9,13 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"github.com/rdmakv/rdmakv/client/internal/clienttest"
 	"github.com/rdmakv/rdmakv/internal/server"
 	"github.com/rdmakv/rdmakv/rdma/iwarp"
 	"github.com/rdmakv/rdmakv/rdma/mem"
 	"github.com/rdmakv/rdmakv/rdma/verbs"
+	"github.com/rdmakv/rdmakv/test/crashfs"
 )
 
 // A Node is a server in this process that can be stopped and started again on
@@ -32,10 +31,9 @@ type Node struct {
 }
 
 // What a node has with -short, under the race detector as a rule: a small log, twice the least
-// that a store takes, and a slow scrubber. Pebble's file system in memory changes each byte that
-// it is given there, so the first files of a larger log take longer than most tests of a node;
-// and the scrubber, at its default rate, takes a third of the time that is left, because the
-// detector follows each word that it loads.
+// that a store takes, and a slow scrubber. The detector looks at each byte of the first files of a
+// log; and the scrubber, at its default rate, takes a third of the time, because the detector
+// follows each word that it loads.
 const (
 	shortLog   = 16 << 20
 	shortScrub = 256 << 10
@@ -60,7 +58,7 @@ func Soft(t testing.TB, change func(*server.Config)) *Node {
 func StartOn(t testing.TB, hard bool, change func(*server.Config)) *Node {
 	t.Helper()
 	n := &Node{TB: t, Hard: hard, Config: server.Config{
-		Fabric: iwarp.New(iwarp.Options{}), DataDir: "data", FS: vfs.NewMem(),
+		Fabric: iwarp.New(iwarp.Options{}), DataDir: "data", FS: crashfs.New(),
 		Shards: 4, MemoryLimit: 512 << 20, RegionSize: 80 << 20, IndexRegionSize: 8 << 20,
 		MemoryKind: mem.Heap, CacheBytes: 4 << 20, LogBytes: 32 << 20, MinFreeBytes: -1, Logger: clienttest.Logger("server"),
 	}}
