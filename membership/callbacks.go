@@ -158,6 +158,7 @@ func (c callbacks) alive(n *memberlist.Node) {
 		m.tables.setLocked(p, nil) // it has too many regions now, and gossips none
 	}
 	p.Member = meta
+	p.Reads = max(n.DMax, 1) - 1
 	p.ID, p.Gossip, p.State, p.Since, p.suspect = n.Name, n.Address(), cluster.Alive, since, time.Time{}
 	p.node = memberlist.Node{Name: n.Name, Addr: n.Addr, Port: n.Port}
 	if s := p.stated.take(meta.Incarnation); s != nil {

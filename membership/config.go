@@ -41,6 +41,7 @@ type Config struct {
 
 	Profile Profile        // default LAN
 	Self    cluster.Member // incarnation, endpoints, map; what SetSelf can change later
+	Reads   uint8          // newest feature level that the program reads; others find it in Member.Reads
 	Life    Life           // of this start; its incarnation is Self's
 	Table   *cluster.Table // published from the start, if there is one
 

@@ -98,7 +98,7 @@ func Start(ctx context.Context, cfg Config) (*Members, error) {
 	}
 	m := newMembers(cfg, timing)
 	m.self.ID, m.self.State, m.self.Since = cfg.NodeID, cluster.Alive, time.Now()
-	m.self.Role = cmp.Or(m.self.Role, cluster.RoleServer)
+	m.self.Role, m.self.Reads = cmp.Or(m.self.Role, cluster.RoleServer), min(cfg.Reads, maxReads)
 	m.queue.NumNodes = func() int { return int(m.count.Load()) }
 	m.queue.RetransmitMult = conf.RetransmitMult
 	m.count.Store(1)
@@ -120,7 +120,9 @@ func Start(ctx context.Context, cfg Config) (*Members, error) {
 		}
 		conf.Keyring = m.ring
 	}
-	conf.DelegateProtocolMin, conf.DelegateProtocolMax, conf.DelegateProtocolVersion = 1, 1, 1
+	// The library carries three numbers for its user with each node, and refuses a node whose third one is outside of the first two of another. Programs that know no levels say 1, 1, 1: so
+	// the second one tells of levels, and the others stay.
+	conf.DelegateProtocolMin, conf.DelegateProtocolMax, conf.DelegateProtocolVersion = 1, 1+min(cfg.Reads, maxReads), 1
 	calls := callbacks{m}
 	conf.Delegate, conf.Events, conf.Alive, conf.Merge, conf.Conflict, conf.Ping = calls, calls, calls, calls, calls, calls
 	for _, p := range cfg.Allow {
@@ -145,6 +147,9 @@ func Start(ctx context.Context, cfg Config) (*Members, error) {
 	}
 	return m, nil
 }
+
+// maxReads is the highest feature level that can be told: the number in which it travels is one above it, and has eight bits.
+const maxReads = 254
 
 // newMembers is a node without a network and without goroutines.
 func newMembers(cfg Config, t timing) *Members {
@@ -271,7 +276,7 @@ func (m *Members) SetSelf(f func(*cluster.Member)) error {
 	next := old
 	next.Endpoints = slices.Clone(old.Endpoints)
 	f(&next)
-	next.ID, next.Role, next.Gossip, next.State, next.Since = old.ID, old.Role, old.Gossip, old.State, old.Since
+	next.ID, next.Role, next.Gossip, next.State, next.Since, next.Reads = old.ID, old.Role, old.Gossip, old.State, old.Since, old.Reads
 	next.TableVersion, next.TableDigest, next.Regions = old.TableVersion, old.TableDigest, old.Regions
 	m.self = next
 	var err error

@@ -59,7 +59,7 @@ func (m *Members) publishView() {
 
 func sameMember(a, b cluster.Member) bool {
 	return a.ID == b.ID && a.Role == b.Role && a.Incarnation == b.Incarnation && a.Gossip == b.Gossip &&
-		a.State == b.State && a.Since.Equal(b.Since) && a.Regions == b.Regions &&
+		a.State == b.State && a.Reads == b.Reads && a.Since.Equal(b.Since) && a.Regions == b.Regions &&
 		a.TableVersion == b.TableVersion && a.TableDigest == b.TableDigest &&
 		a.MapVersion == b.MapVersion && a.MapDigest == b.MapDigest && slices.Equal(a.Endpoints, b.Endpoints)
 }

@@ -93,10 +93,10 @@ Without a command it serves. Every flag below is also a key of config.yaml and
 a variable RDMAKV_...; the flag wins, then the variable, then the file.
 
 Exit codes: 0 ended as told, 1 error, 2 wrong usage or configuration, 3 another
-process is this node, or the cluster has seen it further on than its data directory
-is: do not start it again before that is settled. SIGTERM on a
-full disk ends it with 1, because the mark of a clean stop cannot be written;
-everything acknowledged is there at the next start.`,
+process is this node, the cluster has seen it further on than its data directory
+is, or its program does not read the cluster's feature level: do not start it again
+before that is settled. SIGTERM on a full disk ends it with 1, because the mark of a
+clean stop cannot be written; everything acknowledged is there at the next start.`,
 		Version:           version.Of("kvserver").String(),
 		SilenceErrors:     true,
 		SilenceUsage:      true,

@@ -90,7 +90,7 @@ var picks = []string{"fabric", "device", "require_rdma",
 var ofTheProcess = []string{"expert.cores"}
 
 // clusterKeys make a node of a cluster: see TestClusterKeysArrive.
-var clusterKeys = []string{"node_id", "advertise", "insecure", "cluster.name", "cluster.move_rate",
+var clusterKeys = []string{"node_id", "advertise", "insecure", "cluster.name", "cluster.move_rate", "cluster.hold_level",
 	"gossip.bind", "gossip.advertise", "gossip.join", "gossip.key_file", "gossip.profile", "gossip.allow"}
 
 // envs makes variables of the values, and complains of server keys without.

@@ -27,7 +27,7 @@ func clusterConfig(c *config.Loaded) (*server.ClusterConfig, error) {
 	out := &server.ClusterConfig{
 		NodeID: c.NodeID, Name: c.ClusterName(),
 		Bind: c.Gossip.Bind, Advertise: c.Gossip.Advertise, Join: c.Gossip.Join,
-		Keys: keys, Insecure: c.Insecure, Profile: c.Gossip.Profile, Hosts: c.Advertise,
+		Keys: keys, Insecure: c.Insecure, Profile: c.Gossip.Profile, Hosts: c.Advertise, HoldLevel: c.Cluster.HoldLevel,
 	}
 	// Keys of the environment cannot change while the process runs.
 	if c.Gossip.KeyFile != "" {

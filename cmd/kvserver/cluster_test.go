@@ -41,7 +41,7 @@ func TestClusterKeysArrive(t *testing.T) {
 		t.Errorf("the node is %q, %+v", base.Name, base.Cluster)
 	}
 	other := map[string]string{
-		"node_id": "n2", "advertise": "10.0.0.9", "insecure": "", "cluster.name": "red", "cluster.move_rate": "5MiB", "gossip.bind": "127.0.0.1:7402",
+		"node_id": "n2", "advertise": "10.0.0.9", "insecure": "", "cluster.name": "red", "cluster.move_rate": "5MiB", "cluster.hold_level": "true", "gossip.bind": "127.0.0.1:7402",
 		"gossip.advertise": "10.0.0.9:7402", "gossip.join": "10.0.0.8:7402", "gossip.key_file": keyFile, "gossip.profile": "wan", "gossip.allow": "10.0.0.0/8",
 	}
 	for _, name := range clusterKeys {

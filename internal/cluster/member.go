@@ -66,6 +66,9 @@ type Member struct {
 	// These are of the shard map that it has committed; both 0: none.
 	MapVersion, MapDigest uint64
 
+	// Reads is the newest feature level that its program reads. Gossip carries it beside AppendMeta (package membership), and a View that is encoded leaves it out.
+	Reads uint8
+
 	State State
 	Since time.Time // when State was last seen to change, by the teller's clock; milliseconds
 }

@@ -87,7 +87,7 @@ func (c *Config) clusterFaults(k *checker) {
 		{"node_id", c.NodeID != ""}, {"advertise", len(c.Advertise) > 0},
 		{"gossip.advertise", g.Advertise != ""}, {"gossip.join", len(g.Join) > 0}, {"gossip.key_file", g.KeyFile != ""},
 		{"gossip.allow", len(g.Allow) > 0}, {"cluster.name", c.Cluster.Name != ""},
-		{"cluster.move_rate", c.Cluster.MoveRate != DefaultMoveRate},
+		{"cluster.move_rate", c.Cluster.MoveRate != DefaultMoveRate}, {"cluster.hold_level", c.Cluster.HoldLevel},
 	} {
 		if one.given {
 			k.fault(one.key, "means nothing without gossip.bind, which makes this server a node of a cluster")

@@ -47,6 +47,11 @@ func TestBadClusters(t *testing.T) {
 		{"cluster keys without a cluster", "gossip:\n  join: [a:1]\ncluster:\n  name: red\nnode_id: n1", []string{},
 			[]string{"gossip.join: means nothing without gossip.bind", "cluster.name: means", "node_id: means"}},
 
+		{"a level that nobody can hold", "cluster:\n  hold_level: true", []string{}, []string{"cluster.hold_level: means nothing without gossip.bind"}},
+		{"a level to hold", "cluster:\n  hold_level: 1", nil, []string{"cluster.hold_level", "true or false"}},
+		{"a word for the level to hold", "", []string{"RDMAKV_CLUSTER_HOLD_LEVEL=maybe"}, []string{"RDMAKV_CLUSTER_HOLD_LEVEL: ", "true or false"}},
+		{"no word for the level to hold", "cluster:\n  hold_level:", nil, []string{"cluster.hold_level", "no value"}},
+
 		{"bind without a port", "gossip:\n  bind: 127.0.0.1", nil, []string{"gossip.bind", "HOST:PORT"}},
 		{"bind at listen", "gossip:\n  bind: 127.0.0.1:7400", nil, []string{"gossip.bind", "same address as listen"}},
 		{"bind at admin_listen", "gossip:\n  bind: 127.0.0.1:7401", nil, []string{"gossip.bind", "admin_listen"}},

@@ -101,6 +101,8 @@ type Gossip struct {
 type Cluster struct {
 	Name     string `mapstructure:"name" usage:"name of the cluster; nodes of another one are not heard"`
 	MoveRate Size   `mapstructure:"move_rate" default:"64MiB" range:"1MiB..64GiB" usage:"bytes a second of each replica that comes to this node"`
+	// One node that says so is enough.
+	HoldLevel bool `mapstructure:"hold_level" usage:"keep the cluster at its feature level after an upgrade, so that nodes can go back to the program of before"`
 }
 
 // DefaultMoveRate is that of cluster.move_rate.

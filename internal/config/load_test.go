@@ -85,7 +85,7 @@ func TestEveryKeyInEveryLayer(t *testing.T) {
 		"tls.cert": "/c", "tls.key": "/k", "tls.ca": "/a", "expert.max_sessions_per_host": "7", "tenants_file": "/t", "rkey_max_age": "1h",
 		"node_id": "n2", "advertise": "kv1.example,10.0.0.1", "insecure": "true",
 		"gossip.bind": "10.0.0.9:7402", "gossip.advertise": "10.0.0.1:7402", "gossip.join": "10.0.0.2:7402,kv3:7402",
-		"gossip.key_file": "/g", "gossip.profile": "fast", "gossip.allow": "10.0.0.0/8,fd00::/8", "cluster.name": "red", "cluster.move_rate": "5MiB",
+		"gossip.key_file": "/g", "gossip.profile": "fast", "gossip.allow": "10.0.0.0/8,fd00::/8", "cluster.name": "red", "cluster.move_rate": "5MiB", "cluster.hold_level": "true",
 	}
 	// Some keys need others beside them.
 	tls := []string{"RDMAKV_TLS_CERT=/1", "RDMAKV_TLS_KEY=/2", "RDMAKV_TLS_CA=/3"}

@@ -9,8 +9,12 @@ import (
 	"path/filepath"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/feature"
 	"github.com/rdmakv/rdmakv/internal/shardmap/format"
 )
+
+// doNewer is what helps where a file is of a newer program: nothing is wrong with it, so it is not to be replaced.
+const doNewer = "run kvserver and kvclient of the release that the cluster's other nodes have, and leave the directory as it is (docs/operations.md#upgrade)"
 
 // otherNode finds a data directory that belongs to another node or cluster, and
 // reads the shard map that is in it. A directory without either is new, or that
@@ -31,6 +35,13 @@ func (e *exam) otherNode(dir string) (stop bool) {
 	var id format.Identity
 	if err == nil {
 		id, err = format.ParseIdentity(text)
+	}
+	if err == nil {
+		err = feature.Here().Check(id.Level)
+	}
+	if errors.Is(err, format.ErrNewer) || errors.Is(err, feature.ErrUnread) {
+		e.bad(Fail, name, dir, CodeDataDir, doNewer, "the file %s, which says whose it is: %v", format.NodeFile, err)
+		return true
 	}
 	if err != nil {
 		e.bad(Fail, name, dir, CodeDataDir, "from a backup; its content is that of no other node", "the file %s, which says whose it is: %v", format.NodeFile, err)
@@ -57,6 +68,9 @@ func (e *exam) shardMap(dir string) (stop bool) {
 		state, m, err = format.ParseMap(text)
 	}
 	switch {
+	case errors.Is(err, format.ErrNewer):
+		e.bad(Fail, "shard map", dir, CodeDataDir, doNewer, "%v", err)
+		return true
 	case err != nil:
 		e.bad(Fail, "shard map", dir, CodeDataDir, fmt.Sprintf("copy %s from the data directory of any other node of the cluster: it is the same on all", format.MapFile), "%v", err)
 		return true

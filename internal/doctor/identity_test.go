@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"net"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/client/admin"
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/feature"
 	"github.com/rdmakv/rdmakv/internal/shardmap/format"
 )
 
@@ -22,6 +24,8 @@ func TestDataOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	newerMap := "rkv map\xff" + strings.Repeat("\x00", 64)
+	sum := sha256.Sum256([]byte(newerMap))
 	mine := string(format.AppendIdentity(nil, format.Identity{Node: "kv1", Cluster: "prod"}))
 	for _, c := range []struct {
 		name, node, file, shards string
@@ -33,6 +37,9 @@ func TestDataOfOthers(t *testing.T) {
 		{"another node's", "kv2", mine, "", CodeDataOther, "that of node kv1 of the cluster prod"},
 		{"a node's, and we are alone", "", mine, "", CodeDataOther, "gossip.bind is empty"},
 		{"damaged", "kv1", mine[:len(mine)-3], "", CodeDataDir, "checksum"},
+		{"of a newer program", "kv1", "rdmakv node\nformat 99\n", "", CodeDataDir, "leave the directory as it is"},
+		{"of a level that this program does not read", "kv1", string(format.AppendIdentity(nil, format.Identity{Node: "kv1", Cluster: "prod", Level: feature.Here().Newest + 1})), "", CodeDataDir, "start this node with a newer program"},
+		{"a map of a newer program", "kv1", mine, newerMap + string(sum[:]), CodeDataDir, "leave the directory as it is"},
 		{"a map without us", "kv3", string(format.AppendIdentity(nil, format.Identity{Node: "kv3", Cluster: "prod"})), string(format.AppendMap(nil, format.Committed, m)), CodeDataOther, "kv3 is not in it"},
 		{"a damaged map", "kv1", mine, "rkv map", CodeDataDir, "the same on all"},
 		{"init was cut short", "kv1", mine, string(format.AppendMap(nil, format.Promised, m)), CodeMapPromised, "cluster init again"},

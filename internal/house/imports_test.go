@@ -77,9 +77,9 @@ var allowed = []struct {
 	{"bench/compare/clients", []string{"bench/compare/report", "internal/load", "internal/perf"}},
 	{"internal/server", []string{"store/...", "membership", "rdma/...", "internal/..."}},
 	{"internal/server/auth", []string{"internal/server/base", "internal/server/work", "internal/wire", "internal/secret", "internal/wholefile", "store/layout"}},
-	{"internal/server/member", []string{"internal/server/base", "membership", "internal/cluster", "internal/shardmap/...", "internal/wire", "store", "store/layout"}},
+	{"internal/server/member", []string{"internal/server/base", "membership", "internal/cluster", "internal/feature", "internal/shardmap/...", "internal/wire", "store", "store/layout"}},
 	{"internal/server/groups", []string{"internal/server/base", "internal/cluster", "internal/consensus", "internal/consensus/driver", "internal/consensus/transport", "internal/wire", "rdma", "store"}},
-	{"internal/server/change", []string{"internal/server/base", "internal/server/groups", "internal/cluster", "internal/consensus", "internal/consensus/document", "internal/meta", "internal/seat", "internal/wire"}},
+	{"internal/server/change", []string{"internal/server/base", "internal/server/groups", "internal/cluster", "internal/consensus", "internal/consensus/document", "internal/feature", "internal/meta", "internal/seat", "internal/wire"}},
 	{"internal/server/telemetry", []string{"internal/server/base", "internal/server/auth", "internal/server/memory", "internal/server/member", "membership", "internal/cluster", "internal/wire", "internal/version", "rdma", "rdma/mem", "rdma/wait", "store", "store/layout"}},
 	{"internal/server/handle", []string{"internal/server/base", "internal/server/work", "internal/server/auth", "internal/server/memory", "internal/server/session", "internal/cluster", "internal/consensus", "internal/wire", "store", "store/layout"}},
 	{"internal/server/memory", []string{"internal/server/base", "internal/wire", "rdma", "rdma/mem", "store/layout"}},
@@ -167,16 +167,17 @@ var allowed = []struct {
 	{"internal/load", nil}, // knows no store
 	{"internal/load/rdmakv", []string{"internal/load", "client", "client/admin"}},
 	{"internal/chart", nil},
-	{"internal/doctor", []string{"client", "client/admin", "internal/shardmap/format", "internal/cluster", "rdma/...", "store/layout"}},
+	{"internal/doctor", []string{"client", "client/admin", "internal/shardmap/format", "internal/cluster", "internal/feature", "rdma/...", "store/layout"}},
 	{"deploy", nil}, // has no code but tests
 	{"internal/inspect", []string{"store", "store/log", "internal/control"}},
 	{"internal/control", nil},
 	{"internal/backup", []string{"store/layout"}}, // knows no cluster
-	{"internal/meta", []string{"internal/cluster"}},
-	{"internal/seat", []string{"internal/cluster", "internal/consensus", "internal/meta"}},
+	{"internal/meta", []string{"internal/cluster", "internal/feature"}},
+	{"internal/seat", []string{"internal/cluster", "internal/consensus", "internal/feature", "internal/meta"}},
+	{"internal/feature", nil},
 	{"internal/cluster", nil},
-	{"internal/shardmap", []string{"internal/cluster", "internal/shardmap/format", "internal/wholefile"}},
-	{"internal/shardmap/format", []string{"internal/cluster"}},
+	{"internal/shardmap", []string{"internal/cluster", "internal/feature", "internal/shardmap/format", "internal/wholefile"}},
+	{"internal/shardmap/format", []string{"internal/cluster", "internal/feature"}},
 	{"internal/cli", []string{"internal/config"}},
 	{"internal/cli/fabrics", []string{"internal/config", "rdma/..."}},
 	{"internal/config", nil},
@@ -189,7 +190,7 @@ var allowed = []struct {
 	{"internal/wholefile", nil},
 	{"internal/turnstile", nil},
 	{"internal/world", nil},
-	{"internal/house", nil},
+	{"internal/house", []string{"internal/feature"}},
 }
 
 // banned lists what the code of a part must not reach, not even through

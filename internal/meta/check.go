@@ -1,11 +1,16 @@
 package meta
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/feature"
 )
+
+// allows says which forms of a shard map may come in force at which level.
+var allows = feature.Allows
 
 // What every state keeps to, and what the next one keeps to beside it. The rules are few, because the groups' own logs keep the data safe: what stands here is what
 // no group can see, that an id is never given twice, and that a node is told to give a replica up only if the map said before that it leaves.
@@ -90,10 +95,24 @@ func (t *Task) check() error {
 	return nil
 }
 
+// differsByLevel says whether the next state differs from this one by its level alone. The entry of a rise has to be such: a program that does not read the level stops at it, by the level. If it had
+// something else that only the level allows, that program would find the entry malformed, leave it out, and go on with another state than the others.
+func (s *State) differsByLevel(n *State) bool {
+	was := *n
+	was.Level, was.Version = s.Level, s.Version
+	return bytes.Equal(was.Encode(), s.Encode())
+}
+
 // follows says whether a state may follow this one: nil, or why not.
 func (s *State) follows(n *State) error {
 	if n.Version != s.Version+1 {
 		return malformed("version %d behind %d", n.Version, s.Version)
+	}
+	if n.Level < s.Level {
+		return malformed("feature level %d behind %d: it never falls", n.Level, s.Level)
+	}
+	if n.Level > s.Level && !s.differsByLevel(n) {
+		return malformed("the feature level rises from %d to %d with something else", s.Level, n.Level)
 	}
 	if n.NextTask() < s.NextTask() && len(n.Tasks) > 0 || len(n.Tasks) == 0 && len(s.Tasks) > 0 {
 		return malformed("the ids of tasks fall")
@@ -106,6 +125,10 @@ func (s *State) follows(n *State) error {
 	}
 	if n.Map.Version != s.Map.Version+1 {
 		return malformed("shard map version %d behind %d", n.Map.Version, s.Map.Version)
+	}
+	// A program that does not know the form of the map refuses it as malformed, and this one, too: so replicas of either release come to the same.
+	if err := allows(n.Level, feature.ShardMap, int(cluster.AppendMap(nil, n.Map)[0])); err != nil {
+		return err
 	}
 	if err := cluster.CheckChange(s.Map, n.Map); err != nil {
 		return err

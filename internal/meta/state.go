@@ -9,10 +9,11 @@ import (
 	"slices"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/feature"
 )
 
-// Format is of the state, as it stands in entries and files.
-const Format = 1
+// Format is the newest form of the state, as it stands in entries and files, that this program reads. feature.Of says which one it writes.
+const Format = 2
 
 const (
 	// MaxState bounds an encoded state, in bytes.
@@ -31,6 +32,8 @@ type State struct {
 	Map     *cluster.Map
 	Paused  bool   // no move begins
 	Tasks   []Task // by ID, rising
+	// Level is what the nodes may write for each other. It never falls.
+	Level feature.Level
 }
 
 // A Kind is what a task does.
@@ -175,20 +178,26 @@ var ErrNewer = errors.New("meta: a state of a newer program: use that one")
 //
 //	┌format┐ JSON of this, to the end
 //	└1     ┘
+//
+//	format 1  of level 0, which it does not name: as programs write it that know no levels
+//	format 2  of a level above 0 (feature.Of); its JSON ends with "level"
+//
+// So the entry that raises the level for the first time is the first one of format 2, and a replica of a program that knows no levels stops there.
 type text struct {
-	Version uint64 `json:"version"`
-	Map     []byte `json:"map"` // cluster.AppendMap
-	Paused  bool   `json:"paused,omitempty"`
-	Tasks   []Task `json:"tasks,omitempty"`
+	Version uint64        `json:"version"`
+	Map     []byte        `json:"map"` // cluster.AppendMap
+	Paused  bool          `json:"paused,omitempty"`
+	Tasks   []Task        `json:"tasks,omitempty"`
+	Level   feature.Level `json:"level,omitempty"`
 }
 
 // Encode returns the bytes of the state. The same state has the same bytes.
 func (s *State) Encode() []byte {
-	b, err := json.Marshal(text{s.Version, cluster.AppendMap(nil, s.Map), s.Paused, s.Tasks})
+	b, err := json.Marshal(text{s.Version, cluster.AppendMap(nil, s.Map), s.Paused, s.Tasks, s.Level})
 	if err != nil {
 		panic(fmt.Sprintf("meta: a state that cannot be encoded: %v", err)) // it has no type that json refuses
 	}
-	return append([]byte{Format}, b...)
+	return append([]byte{feature.Of(s.Level).State}, b...)
 }
 
 // Parse reads what Encode wrote. ErrMalformed, ErrNewer.
@@ -211,7 +220,7 @@ func Parse(b []byte) (*State, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
 	}
-	s := &State{t.Version, m, t.Paused, t.Tasks}
+	s := &State{t.Version, m, t.Paused, t.Tasks, t.Level}
 	if err := s.check(); err != nil {
 		return nil, err
 	}
@@ -219,6 +228,18 @@ func Parse(b []byte) (*State, error) {
 		return nil, fmt.Errorf("%w: it has another form than this program writes", ErrMalformed)
 	}
 	return s, nil
+}
+
+// Readable returns nil if a program that reads some levels may go on with the state, else ErrNewer, or ErrMalformed for a level that the program does not read any more.
+func (s *State) Readable(by feature.Range) error {
+	err := by.Check(s.Level)
+	switch {
+	case err == nil:
+		return nil
+	case s.Level > by.Newest:
+		return fmt.Errorf("%w: %w", ErrNewer, err)
+	}
+	return fmt.Errorf("%w: %w", ErrMalformed, err)
 }
 
 // An entry of group 0 is the version of the state that the next one was worked out from, 64 bits, little endian, and the next state.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/feature"
 	"github.com/rdmakv/rdmakv/internal/meta"
 )
 
@@ -45,6 +46,9 @@ type Report struct {
 	Kept []KeptReport `json:"kept,omitempty"`
 	// MetaLife is the number of the meta group whose map the node has in force (cluster.Map.Life).
 	MetaLife uint64 `json:"meta_life,omitempty"`
+	// Reads is which feature levels its program reads; nil: it says nothing of levels, and reads level 0 alone. Hold: its operator wants the level to stay.
+	Reads *feature.Range `json:"reads,omitempty"`
+	Hold  bool           `json:"hold,omitempty"`
 }
 
 // A KeptReport is what a node says of a replica of a group that is in the map no more, which it does not run: what its log had is applied.

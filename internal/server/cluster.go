@@ -118,6 +118,12 @@ func (n clusterNode) mayJoin(ctx context.Context) error {
 	return n.fit()
 }
 
+// levels is what the node has to do with the feature level of its cluster.
+func (n clusterNode) levels() change.Levels {
+	l := n.member.Levels
+	return change.Levels{Reads: l.Reads, Hold: l.Hold, At: l.At, Raise: l.Raise, ReadsOf: l.ReadsOf}
+}
+
 func (n clusterNode) Replicate(m *cluster.Map) error {
 	err := n.groups.InForce(m)
 	n.change.InForce(m)

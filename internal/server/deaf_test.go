@@ -58,7 +58,7 @@ func deafSessionOf(t testing.TB, sp *space.Space, by *auth.Login, open bool) (*s
 		t.Fatal(err)
 	}
 	req := deaf.NewRequest()
-	k := session.Knock{ConnRequest: req, Connect: deaf.Connect, Login: by, Place: place, Incarnation: sp.Incarnation}
+	k := session.Knock{ConnRequest: req, Connect: deaf.Connect, Version: wire.VersionMax, Login: by, Place: place, Incarnation: sp.Incarnation}
 	s, err := sp.Sessions.Begin(r.Pick(), k)
 	if err != nil {
 		t.Fatal(err)

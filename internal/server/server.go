@@ -95,7 +95,7 @@ func New(cfg Config) (*Server, error) {
 			Node: cfg.Cluster.NodeID, FS: dir.FS, Dir: dir.Path, Log: srv.log, Logger: cfg.Logger,
 			Engine: srv.groups.Engine, MetaReplica: func(id consensus.ReplicaID) { store.MetaReplica(srv.main.Store, id) }, MayTakePart: srv.groups.MayTakePart(), Ask: srv.groups.Ask,
 			DropMeta: func(id consensus.ReplicaID) error { return store.DropMeta(srv.main.Store, id) },
-			Kept:     clusterNode{srv}.kept, Follow: srv.member.Follow, MayJoin: clusterNode{srv}.mayJoin,
+			Kept:     clusterNode{srv}.kept, Follow: srv.member.Follow, MayJoin: clusterNode{srv}.mayJoin, Levels: clusterNode{srv}.levels(),
 		})
 		srv.groups.Store(&main.Store)
 	}

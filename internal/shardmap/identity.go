@@ -7,6 +7,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/rdmakv/rdmakv/internal/feature"
 	"github.com/rdmakv/rdmakv/internal/shardmap/format"
 	"github.com/rdmakv/rdmakv/internal/wholefile"
 )
@@ -40,7 +41,7 @@ func ReadIdentity(fsys vfs.FS, dir string) (format.Identity, error) {
 	return id, nil
 }
 
-// CheckIdentity says whether want may use the directory: it belongs to no node
+// CheckIdentity says whether want may use the directory, whatever its Level: it belongs to no node
 // yet, or to this very node. It changes nothing, so it can be asked before a
 // store is opened. The errors are ErrOtherNode and those of reading.
 func CheckIdentity(fsys vfs.FS, dir string, want format.Identity) error {
@@ -50,11 +51,30 @@ func CheckIdentity(fsys vfs.FS, dir string, want format.Identity) error {
 		return nil
 	case err != nil:
 		return err
-	case id != want:
+	case id.Node != want.Node || id.Cluster != want.Cluster:
 		return fmt.Errorf("%w: %s is node %q of cluster %q, and this server was to be node %q of cluster %q: give it its own data_dir, or node_id and cluster.name of before",
 			ErrOtherNode, dir, id.Node, id.Cluster, want.Node, want.Cluster)
 	}
 	return nil
+}
+
+// Raise notes durably in the directory of a node that its cluster is at a feature level, unless it says so of that one or of a higher one already, and returns the level
+// that it says now. A crash leaves the old one or the new one. The caller lets nobody else write NODE meanwhile. Errors: those of ReadIdentity and of the disk; then the level that was read before is
+// in force, and the new one may be after a crash.
+func Raise(fsys vfs.FS, dir string, level feature.Level) (feature.Level, error) {
+	if fsys == nil {
+		fsys = vfs.Default
+	}
+	id, err := ReadIdentity(fsys, dir)
+	if err != nil || id.Level >= level {
+		return id.Level, err
+	}
+	was := id.Level
+	id.Level = level
+	if err := wholefile.Replace(fsys, dir, format.NodeFile, format.AppendIdentity(nil, id)); err != nil {
+		return was, fmt.Errorf("shardmap: the cluster's feature level cannot be made durable: %w", err)
+	}
+	return level, nil
 }
 
 // Claim makes the directory belong to want, durably, unless it does already.

@@ -4,13 +4,16 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io/fs"
 	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/rdmakv/rdmakv/internal/feature"
 	"github.com/rdmakv/rdmakv/internal/shardmap/format"
+	"github.com/rdmakv/rdmakv/internal/wholefile"
 )
 
 func TestIdentity(t *testing.T) {
@@ -62,9 +65,52 @@ func TestIdentity(t *testing.T) {
 			t.Errorf("cut to %d bytes: %+v", i, id)
 		}
 	}
-	newer := []byte(strings.Replace(string(good), "format 1", "format 2", 1))
+	newer := []byte(strings.Replace(string(good), "format 1", "format 3", 1))
 	if _, err := format.ParseIdentity(newer); !errors.Is(err, format.ErrNewer) {
 		t.Errorf("a newer file: %v", err)
+	}
+}
+
+// TestRaise: the feature level rises in NODE, durably, and never falls there; at level 0 the file is what programs write and read that know no levels.
+func TestRaise(t *testing.T) {
+	disk := newDisk(t)
+	a := format.Identity{Node: "a", Cluster: "red"}
+	if _, err := Raise(disk, dir, 1); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("of nobody's directory: %v", err)
+	}
+	if err := Claim(disk, dir, a); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256([]byte("rdmakv node\nformat 1\nnode a\ncluster red\n"))
+	if b, err := wholefile.Read(disk, disk.PathJoin(dir, format.NodeFile), format.MaxFile); err != nil || string(b) != fmt.Sprintf("rdmakv node\nformat 1\nnode a\ncluster red\nsum %x\n", sum) {
+		t.Errorf("at level 0: %q, %v", b, err)
+	}
+	for _, c := range []struct{ to, is feature.Level }{{0, 0}, {1, 1}, {1, 1}, {0, 1}, {3, 3}, {2, 3}} {
+		if got, err := Raise(disk, dir, c.to); err != nil || got != c.is {
+			t.Errorf("to %d: %d, %v, want %d", c.to, got, err, c.is)
+		}
+		disk = disk.CrashClone(vfs.CrashCloneCfg{})
+		want := a
+		want.Level = c.is
+		if got, err := ReadIdentity(disk, dir); err != nil || got != want {
+			t.Errorf("to %d: behind a crash %+v, %v", c.to, got, err)
+		}
+		if err := errors.Join(CheckIdentity(disk, dir, a), Claim(disk, dir, a)); err != nil {
+			t.Errorf("to %d: the node's own start: %v", c.to, err)
+		}
+	}
+	raised := format.AppendIdentity(nil, format.Identity{Node: "a", Cluster: "red", Level: 3})
+	for name, bad := range map[string]string{
+		"no level":        strings.Replace(string(raised), "level 3\n", "", 1),
+		"no number":       strings.Replace(string(raised), "level 3", "level x", 1),
+		"another number":  strings.Replace(string(raised), "level 3", "level 4", 1),
+		"form 1":          strings.Replace(string(raised), "format 2", "format 1", 1),
+		"level 300":       strings.Replace(string(raised), "level 3", "level 300", 1),
+		"level 3, as 003": strings.Replace(string(raised), "level 3", "level 003", 1),
+	} {
+		if id, err := format.ParseIdentity([]byte(bad)); !errors.Is(err, format.ErrDamaged) {
+			t.Errorf("%s: %+v, %v", name, id, err)
+		}
 	}
 }
 
@@ -76,6 +122,7 @@ func FuzzFiles(f *testing.F) {
 	whole := format.AppendMap(nil, format.Committed, m)
 	f.Add(whole[:len(whole)-sha256.Size])
 	f.Add(format.AppendIdentity(nil, format.Identity{Node: "a", Cluster: "red"}))
+	f.Add(format.AppendIdentity(nil, format.Identity{Node: "a", Cluster: "red", Level: 1}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if id, err := format.ParseIdentity(b); err == nil && string(format.AppendIdentity(nil, id)) != string(b) {
 			t.Fatalf("identity not canonical: %q", b)

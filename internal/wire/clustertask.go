@@ -72,14 +72,17 @@ const (
 
 // A ClusterAnswer is the JSON that AdminCluster answers. Fields are only ever added.
 type ClusterAnswer struct {
-	State      string        `json:"state"`
-	Why        string        `json:"why,omitempty"`
-	Seat       string        `json:"seat,omitempty"` // node id
-	Version    uint64        `json:"version"`        // of the state of the meta group
-	MapVersion uint64        `json:"map_version"`
-	Paused     bool          `json:"paused"`
-	Task       *ClusterTask  `json:"task,omitempty"`  // add … replicas, cancel
-	Tasks      []ClusterTask `json:"tasks,omitempty"` // tasks: by id
+	State      string `json:"state"`
+	Why        string `json:"why,omitempty"`
+	Seat       string `json:"seat,omitempty"` // node id
+	Version    uint64 `json:"version"`        // of the state of the meta group
+	MapVersion uint64 `json:"map_version"`
+	Paused     bool   `json:"paused"`
+	// Level is the feature level of the cluster, and LevelWhy what is in the way of a higher one; "": nothing, or the seat knows of no levels.
+	Level    uint8         `json:"level,omitempty"`
+	LevelWhy string        `json:"level_why,omitempty"`
+	Task     *ClusterTask  `json:"task,omitempty"`  // add … replicas, cancel
+	Tasks    []ClusterTask `json:"tasks,omitempty"` // tasks: by id
 	// Map is the shard map that is in force with the task (cluster.AppendMap), for the nodes that come: they are told of it by MapFollow.
 	Map  []byte       `json:"map,omitempty"`
 	Loss *ClusterLoss `json:"loss,omitempty"` // recover

@@ -185,6 +185,22 @@ func (h Header) String() string {
 // Body(msg). The seal is not looked at: Seal.Open has checked it. It fails with ErrShort, ErrVersion, ErrType, ErrReserved,
 // ErrRange or ErrTrailing.
 func ParseHeader(msg []byte) (Header, error) {
+	if len(msg) >= HeaderSize && (msg[offVersion] < VersionMin || msg[offVersion] > VersionMax) {
+		return Header{Version: msg[offVersion]}, ErrVersion
+	}
+	return parseHeader(msg)
+}
+
+// ParseHeaderIn is ParseHeader for a message in a session of a version, whichever the two ends have agreed on: each other one is ErrVersion.
+func ParseHeaderIn(msg []byte, version uint8) (Header, error) {
+	if len(msg) >= HeaderSize && msg[offVersion] != version {
+		return Header{Version: msg[offVersion]}, fmt.Errorf("%w: version %d in a session of version %d", ErrVersion, msg[offVersion], version)
+	}
+	return parseHeader(msg)
+}
+
+// parseHeader reads the header, of whichever version.
+func parseHeader(msg []byte) (Header, error) {
 	if len(msg) < HeaderSize {
 		return Header{}, ErrShort
 	}
@@ -198,7 +214,7 @@ func ParseHeader(msg []byte) (Header, error) {
 	return h, nil
 }
 
-// parseHead reads the header but for its seal: what a message in a pack has of it. msg has as
+// parseHead reads the header, of whichever version, but for its seal: what a message in a pack has of it. msg has as
 // many bytes.
 func parseHead(msg []byte) (Header, error) {
 	h := Header{
@@ -211,8 +227,6 @@ func parseHead(msg []byte) (Header, error) {
 		Length:  binary.LittleEndian.Uint32(msg[offLength:]),
 	}
 	switch {
-	case h.Version < VersionMin || h.Version > VersionMax:
-		return h, ErrVersion
 	case !h.Type.valid():
 		return h, ErrType
 	case h.Flags&^flagsKnown != 0 || binary.LittleEndian.Uint32(msg[offReserved:]) != 0:

@@ -16,7 +16,7 @@ var (
 // opening is what two nodes say to each other.
 func opening() (connect, accept, hello []byte) {
 	connect = AppendNodeConnect(nil, nodeSecret, NodeConnect{Lane: LaneBulk, Nonce: Nonce{1, 2, 3}})
-	accept = AppendNodeAccept(nil, nodeSecret, connect, Nonce{4, 5, 6})
+	accept = AppendNodeAccept(nil, nodeSecret, connect, 1, Nonce{4, 5, 6})
 	return connect, accept, AppendNodeHello(nil, nodeSecret, connect, accept, nodeHello)
 }
 
@@ -86,6 +86,44 @@ func TestNodeOpening(t *testing.T) {
 	}
 }
 
+// TestNodeVersions: what ends say of their versions, and which one they come to. A request or a rejection of version 1 alone has the bytes that programs know which know nothing else.
+func TestNodeVersions(t *testing.T) {
+	one, two, three, late := NodeVersions{1, 1}, NodeVersions{1, 2}, NodeVersions{2, 3}, NodeVersions{3, 4}
+	for _, c := range []struct {
+		a, b NodeVersions
+		want uint8 // 0: none
+	}{{one, one, 1}, {one, two, 1}, {two, two, 2}, {two, three, 2}, {three, late, 3}, {one, three, 0}, {two, late, 0}} {
+		for _, x := range [][2]NodeVersions{{c.a, c.b}, {c.b, c.a}} {
+			if v, ok := x[0].Common(x[1]); ok != (c.want != 0) || ok && v != c.want {
+				t.Errorf("%v and %v: %d, %v, want %d", x[0], x[1], v, ok, c.want)
+			}
+		}
+	}
+	for v, want := range map[NodeVersions]string{{}: "01020000", one: "01020000", two: "02020100", three: "03020200"} {
+		b := AppendNodeConnect(nil, nodeSecret, NodeConnect{Versions: v, Lane: LaneBulk})
+		if v.Max == 0 {
+			v = one
+		}
+		if c, err := ParseNodeConnect(b); err != nil || c.Versions != v || hex.EncodeToString(b[4:8]) != want {
+			t.Errorf("%v: %x, read as %v, %v", v, b[4:8], c.Versions, err)
+		}
+		for version := range uint8(5) {
+			accept := AppendNodeAccept(nil, nodeSecret, b, version, Nonce{})
+			if ok := VerifyNodeAccept(nodeSecret, b, accept); ok != (version >= v.Min && version <= v.Max) {
+				t.Errorf("%v is accepted in version %d: %v", v, version, ok)
+			}
+		}
+		reject := AppendNodeReject(nil, b, two, NodeRefused)
+		told := two
+		if v == one {
+			told = one
+		}
+		if why, speaks, err := ParseNodeReject(append(reject, make([]byte, 100)...)); why != NodeRefused || speaks != told || err != nil {
+			t.Errorf("%v is rejected with %x: %v, %v, %v", v, reject, why, speaks, err)
+		}
+	}
+}
+
 // TestBadNodeConnects: private data that no node sends.
 func TestBadNodeConnects(t *testing.T) {
 	connect, _, _ := opening()
@@ -96,7 +134,10 @@ func TestBadNodeConnects(t *testing.T) {
 	}{
 		{"empty", func([]byte) []byte { return nil }, ErrShort},
 		{"a client's", func(b []byte) []byte { b[2] = 'V'; return b }, ErrMagic},
-		{"of another version", func(b []byte) []byte { b[4]++; return b }, ErrVersion},
+		{"of no version", func(b []byte) []byte { b[4] = 0; return b }, ErrVersion},
+		{"of version 2, with no lowest one", func(b []byte) []byte { b[4] = 2; return b }, ErrRange},
+		{"with a lowest version above its own", func(b []byte) []byte { b[4], b[6] = 2, 3; return b }, ErrRange},
+		{"with a reserved byte", func(b []byte) []byte { b[4], b[6], b[7] = 2, 1, 1; return b }, ErrReserved},
 		{"of no lane", func(b []byte) []byte { b[5] = 0; return b }, ErrRange},
 		{"of an unknown lane", func(b []byte) []byte { b[5] = 5; return b }, ErrRange},
 		{"with a reserved bit", func(b []byte) []byte { b[6] = 1; return b }, ErrReserved},
@@ -151,7 +192,7 @@ func TestNodeRefusal(t *testing.T) {
 			t.Errorf("%d bytes", n)
 		}
 	}
-	another := AppendNodeAccept(nil, nodeSecret, connect, Nonce{9})
+	another := AppendNodeAccept(nil, nodeSecret, connect, 1, Nonce{9})
 	if _, ok := ParseNodeRefusal(b, nodeSecret, connect, another); ok {
 		t.Error("it is taken on another way")
 	}
@@ -162,7 +203,7 @@ func TestNodeRefusal(t *testing.T) {
 
 // TestNodeReject: a rejection says why, padded or not; one without a reason is none of this version.
 func TestNodeReject(t *testing.T) {
-	busy := AppendNodeReject(nil, NodeBusy)
+	busy := AppendNodeReject(nil, nil, NodeVersions{1, 1}, NodeBusy)
 	if got := hex.EncodeToString(busy); got != "524b4e3101010000" || len(busy) != NodeRejectSize {
 		t.Errorf("it is %s", got)
 	}
@@ -174,18 +215,19 @@ func TestNodeReject(t *testing.T) {
 	}{
 		{"busy", busy, NodeBusy, nil},
 		{"padded", append(bytes.Clone(busy), make([]byte, 140)...), NodeBusy, nil},
-		{"refused", AppendNodeReject(nil, NodeRefused), NodeRefused, nil},
-		{"for a reason of a newer version", AppendNodeReject(nil, 77), NodeRefused, nil},
-		{"for none", AppendNodeReject(nil, 0), 0, ErrRange},
+		{"refused", AppendNodeReject(nil, nil, NodeVersions{1, 1}, NodeRefused), NodeRefused, nil},
+		{"for a reason of a newer version", AppendNodeReject(nil, nil, NodeVersions{1, 1}, 77), NodeRefused, nil},
+		{"for none", AppendNodeReject(nil, nil, NodeVersions{1, 1}, 0), 0, ErrRange},
 		{"of an older version", nil, 0, ErrShort},
 		{"of an older version, padded", make([]byte, 148), 0, ErrMagic},
 		{"of the fabric", []byte("iwarp: listener closed"), 0, ErrMagic},
-		{"of another version", []byte("RKN1\x02\x01\x00\x00"), 0, ErrVersion},
+		{"of no version", []byte("RKN1\x00\x01\x00\x00"), 0, ErrVersion},
+		{"of version 2, with no lowest one", []byte("RKN1\x02\x01\x00\x00"), 0, ErrRange},
 		{"with a reserved bit", []byte("RKN1\x01\x01\x00\x01"), 0, ErrReserved},
 		{"short", busy[:7], 0, ErrShort},
 		{"long", append(bytes.Clone(busy), 1), 0, ErrTrailing},
 	} {
-		if why, err := ParseNodeReject(c.b); why != c.why || !errors.Is(err, c.err) {
+		if why, _, err := ParseNodeReject(c.b); why != c.why || !errors.Is(err, c.err) {
 			t.Errorf("%s: %d, %v", c.name, why, err)
 		}
 	}
@@ -197,7 +239,7 @@ func FuzzNode(f *testing.F) {
 	f.Add(connect)
 	f.Add(accept)
 	f.Add(hello)
-	f.Add(AppendNodeReject(nil, NodeBusy))
+	f.Add(AppendNodeReject(nil, nil, NodeVersions{1, 1}, NodeBusy))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if c, err := ParseNodeConnect(b); err == nil && (c.Lane < LaneUrgent || c.Lane > LaneAsk || !IsNode(b)) {
 			t.Fatalf("%+v", c)
@@ -208,7 +250,7 @@ func FuzzNode(f *testing.F) {
 				t.Fatalf("% x is told as % x", b, again)
 			}
 		}
-		if why, err := ParseNodeReject(b); err == nil && why != NodeBusy && why != NodeRefused {
+		if why, _, err := ParseNodeReject(b); err == nil && why != NodeBusy && why != NodeRefused {
 			t.Fatalf("a rejection for reason %d", why)
 		}
 		VerifyNodeAccept(nodeSecret, connect, b)

@@ -9,11 +9,11 @@ import (
 // Fields are only ever added. Numbers of 64 bits that a JSON number may not hold
 // are hexadecimal text.
 type NodeStatus struct {
-	NodeID      string    `json:"node_id"`      // empty: a server that is alone
-	ClusterName string    `json:"cluster_name"` // empty with it
-	ClusterID   string    `json:"cluster_id"`   // 32 hex digits; empty before there is a map
-	Version     string    `json:"version"`      // of the program
-	Incarnation string    `json:"incarnation"`  // 16 hex digits
+	NodeID      string `json:"node_id"`      // empty: a server that is alone
+	ClusterName string `json:"cluster_name"` // empty with it
+	ClusterID   string `json:"cluster_id"`   // 32 hex digits; empty before there is a map
+	NodeProgram
+	Incarnation string    `json:"incarnation"` // 16 hex digits
 	Uptime      float64   `json:"uptime_seconds"`
 	Time        time.Time `json:"time"` // the node's wall clock
 	Ready       bool      `json:"ready"`
@@ -35,6 +35,21 @@ type NodeStatus struct {
 	Table     TableStatus   `json:"table"`
 	Gossip    *GossipStatus `json:"gossip,omitempty"` // nil: a server that is alone
 	NodeReplicas
+}
+
+// NodeProgram is which program a node runs. Its fields stand among those of NodeStatus.
+type NodeProgram struct {
+	Version  string       `json:"version"`          // the release
+	Revision string       `json:"revision"`         // commit that it was built from; empty: it does not know it
+	Levels   *LevelStatus `json:"levels,omitempty"` // nil: a server that is alone, or the program knows no levels: it reads level 0 alone
+}
+
+// LevelStatus is the feature level of the cluster, as a node has heard of it, and the levels that the node's program reads.
+type LevelStatus struct {
+	Level  uint8 `json:"level"`
+	Oldest uint8 `json:"oldest"`
+	Newest uint8 `json:"newest"`
+	Hold   bool  `json:"hold"` // its operator wants the level to stay
 }
 
 // NodeReplicas is what of a node's status concerns replicas. Its fields stand among those of NodeStatus.
@@ -168,6 +183,8 @@ type MemberStatus struct {
 
 	TableVersion uint64 `json:"table_version"`
 	TableDigest  string `json:"table_digest"`
+
+	Reads uint8 `json:"reads"` // newest feature level that its program reads
 }
 
 // TableAnswer is a region table that a node has, its own or another's.

@@ -69,12 +69,13 @@ func ParsePack(h Header, body []byte) (count int, err error) {
 		if count == MaxPacked {
 			return 0, fmt.Errorf("%w: more than %d messages in a pack", ErrRange, MaxPacked)
 		}
+		if len(body) >= packedHead && body[offVersion] != h.Version {
+			return 0, fmt.Errorf("message %d of a pack: %w", count, ErrVersion)
+		}
 		m, _, rest, err := NextPacked(body)
 		switch {
 		case err != nil:
 			return 0, fmt.Errorf("message %d of a pack: %w", count, err)
-		case m.Version != h.Version:
-			return 0, fmt.Errorf("message %d of a pack: %w", count, ErrVersion)
 		case m.Type.IsReply() != h.Type.IsReply():
 			return 0, fmt.Errorf("message %d of a pack: %w", count, ErrType)
 		}
@@ -87,7 +88,7 @@ func ParsePack(h Header, body []byte) (count int, err error) {
 	return count, nil
 }
 
-// NextPacked returns the first message of the body of a pack, and what is behind it.
+// NextPacked returns the first message of the body of a pack that ParsePack has checked, and what is behind it.
 func NextPacked(pack []byte) (h Header, body, rest []byte, err error) {
 	if len(pack) < packedHead {
 		return Header{}, nil, nil, ErrShort

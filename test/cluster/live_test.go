@@ -84,6 +84,7 @@ func TestLive(t *testing.T) {
 	growing(t)
 	late(t)
 	judge(t, load)
+	lapseFree(t, load)
 	list := w.groups(w.Nodes[0])
 	for _, g := range list {
 		if len(g.Replicas) != 3 {

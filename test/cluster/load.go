@@ -3,6 +3,8 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/rdmakv/rdmakv/test/linear"
@@ -28,6 +30,28 @@ type Load struct {
 	c      *linear.Checker
 	cancel context.CancelFunc
 	done   chan error
+
+	mu     sync.Mutex
+	lapses []linear.Lapse
+}
+
+// maxLapses bounds how many lapses are kept.
+const maxLapses = 1000
+
+// lapsed keeps a call that had no answer.
+func (l *Load) lapsed(one linear.Lapse) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.lapses) < maxLapses {
+		l.lapses = append(l.lapses, one)
+	}
+}
+
+// Lapses are the calls so far that had no answer, the first ones of them.
+func (l *Load) Lapses() []linear.Lapse {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.lapses)
 }
 
 // Verdict is the result of a load.
@@ -63,7 +87,7 @@ func StartLoad(ctx context.Context, o LoadOptions) *Load {
 		Workers: o.Workers, Objects: 24, OpsPerObject: 500, Sizes: []int{9, 16, 40, 100, 300, 1000, 3000, 70_000},
 		ShortEvery: 50, ShortUpTo: 50 * time.Millisecond,
 		TTLFrom: 20 * time.Millisecond, TTLUpTo: 2 * time.Second,
-		Pace: o.Pace, Done: l.c.Add,
+		Pace: o.Pace, Done: l.c.Add, Lapsed: l.lapsed,
 	})
 	ctx, l.cancel = context.WithCancel(ctx)
 	go func() { l.done <- l.w.Run(ctx) }()
@@ -87,6 +111,6 @@ func (l *Load) Finish(ctx context.Context) (Verdict, error) {
 
 // String is a line about the verdict.
 func (v Verdict) String() string {
-	return fmt.Sprintf("ops=%d histories=%d keys=%d unknown=%d refused=%d wrong=%d undecided=%d",
-		v.Ops, v.Objects, v.Keys, v.Unknown, v.Refused, v.Failures-v.Undecided, v.Undecided)
+	return fmt.Sprintf("ops=%d histories=%d keys=%d unknown=%d refused=%d wrong=%d undecided=%d longest=%v",
+		v.Ops, v.Objects, v.Keys, v.Unknown, v.Refused, v.Failures-v.Undecided, v.Undecided, v.Longest.Round(time.Millisecond))
 }

@@ -116,6 +116,7 @@ func TestReplicas(t *testing.T) {
 	growing(t)
 	late(t)
 	judge(t, load)
+	lapseFree(t, load)
 	w.alikeFrom(t, w.net.Host("east"), len(list))
 	var reads, sends uint64
 	for _, c := range conns {

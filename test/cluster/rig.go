@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -65,6 +66,7 @@ type Server struct {
 
 	mu    sync.Mutex
 	place Place
+	bin   string // directory of its program; empty: the rig's
 	node  *node.Node
 	past  []string // standard error of earlier processes
 }
@@ -169,6 +171,20 @@ func (s *Server) MoveTo(p Place) {
 	s.place = p
 }
 
+// RunBy makes the next start one of the program of another directory, with the same data; "": the rig's.
+func (s *Server) RunBy(bin string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bin = bin
+}
+
+// program is the kvserver of the next start.
+func (s *Server) program() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return filepath.Join(cmp.Or(s.bin, s.rig.opt.Bin), "kvserver")
+}
+
 // Dir is the node's data directory, unless places have disks of their own.
 func (s *Server) Dir() string { return s.dir }
 
@@ -195,7 +211,7 @@ func (s *Server) Start(ctx context.Context, more ...string) error {
 		args = append(args, "--gossip-key-file", s.rig.seen(s.rig.keyFile()), "--secret-file", s.rig.seen(s.rig.SecretFile()), "--cluster-name", "test")
 	}
 	n, err := node.Start(ctx, node.Options{
-		Bin: filepath.Join(o.Bin, "kvserver"), On: p.On(), Args: append(append(args, o.Args...), more...), Log: s.log(), Wait: o.Wait,
+		Bin: s.program(), On: p.On(), Args: append(append(args, o.Args...), more...), Log: s.log(), Wait: o.Wait,
 	})
 	if err != nil {
 		return fmt.Errorf("node %s on %s: %w", s.ID, p.Name(), err)

@@ -38,6 +38,7 @@ type Summary struct {
 	Unknown   int              // operations whose outcome is not known
 	Refused   int              // conditional writes that were refused
 	Slowest   time.Duration    // for one object
+	Longest   time.Duration    // an operation took that had an answer
 	ByKind    [OpBatch + 1]int // operations
 	Failures  int              // histories that are wrong or took too long
 	Undecided int              // of those, the ones that took too long
@@ -112,6 +113,8 @@ func (c *Checker) count(o *Object, res Result) {
 		s.ByKind[op.In.Op]++
 		if op.Out.Unknown {
 			s.Unknown++
+		} else {
+			s.Longest = max(s.Longest, time.Duration(op.End-op.Begin))
 		}
 		if op.Out.Refused {
 			s.Refused++

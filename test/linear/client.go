@@ -30,7 +30,7 @@ func judge(out Output, err error) (Output, error) {
 	case err == nil:
 		return out, nil
 	case errors.Is(err, client.ErrOutcomeUnknown):
-		return Output{Unknown: true}, nil
+		return Output{Unknown: true, Why: err.Error()}, nil
 	case errors.Is(err, client.ErrNotFound):
 		return Output{}, nil
 	case slices.ContainsFunc(nothing, func(e error) bool { return errors.Is(err, e) }):

@@ -101,6 +101,8 @@ type Output struct {
 	// the wall clock when a write was judged: what it gives to live lasts up to that
 	// much longer, because the clock then goes slower until it is ahead no more.
 	Ahead int64 `json:"ahead,omitempty"`
+	// Why is what the call said whose outcome is not known, for the reader of the history.
+	Why string `json:"why,omitempty"`
 }
 
 // Infinity is when an operation returns whose outcome is not known.
@@ -115,6 +117,8 @@ type Op struct {
 	End    int64  `json:"end"`    // at the return
 	In     Input  `json:"in"`
 	Out    Output `json:"out"`
+
+	given time.Duration // from its begin to the deadline of its call
 }
 
 // String is the operation as the picture shows it.

@@ -146,9 +146,9 @@ func (k *worker) size() int { return k.w.cfg.Sizes[k.rng.IntN(len(k.w.cfg.Sizes)
 
 func (k *worker) do(ctx context.Context, o *inUse, in Input) {
 	key := o.Key(k.w.cfg.Prefix, in.Key)
-	op := k.w.begin(k.id, in)
+	op := k.w.begin(ctx, k.id, in)
 	out, err := k.store.Do(ctx, key, &op.In, k.size())
-	k.w.end(o, op, out, err)
+	k.w.end(ctx, o, op, out, err)
 }
 
 // batch writes some of the object's keys at once, now and then under conditions.
@@ -174,9 +174,9 @@ func (k *worker) batch(ctx context.Context, o *inUse) {
 	for i := range keys {
 		keys[i] = o.Key(k.w.cfg.Prefix, i)
 	}
-	op := k.w.begin(k.id, in)
+	op := k.w.begin(ctx, k.id, in)
 	out, err := k.store.Batch(ctx, keys, &op.In, k.size())
-	k.w.end(o, op, out, err)
+	k.w.end(ctx, o, op, out, err)
 }
 
 // multi gets all keys in one call, which is one read of each.
@@ -185,15 +185,17 @@ func (k *worker) multi(ctx context.Context, o *inUse) {
 	ops := make([]*Op, o.Keys)
 	for i := range keys {
 		keys[i] = o.Key(k.w.cfg.Prefix, i)
-		ops[i] = k.w.begin(k.id, Input{Op: OpGet, Key: i, How: "multi"})
+		ops[i] = k.w.begin(ctx, k.id, Input{Op: OpGet, Key: i, How: "multi"})
 	}
 	outs, err := k.store.MultiGet(ctx, keys)
 	for i, op := range ops {
 		switch {
 		case err != nil:
-			k.w.end(o, op, Output{}, err)
+			k.w.end(ctx, o, op, Output{}, err)
 		case outs[i] != nil:
-			k.w.end(o, op, *outs[i], nil)
+			k.w.end(ctx, o, op, *outs[i], nil)
+		default:
+			k.w.lapsed(ctx, o, op, Output{}, ErrNothing)
 		}
 	}
 }
@@ -208,7 +210,7 @@ func (k *worker) scan(ctx context.Context, o *inUse) {
 	}
 	ops := make([]*Op, o.Keys)
 	for i := range ops {
-		ops[i] = k.w.begin(k.id, Input{Op: kind, Key: i, How: "scan"})
+		ops[i] = k.w.begin(ctx, k.id, Input{Op: kind, Key: i, How: "scan"})
 	}
 	found, err := k.store.Scan(ctx, o.Prefix(k.w.cfg.Prefix), values)
 	var outs []Output
@@ -216,11 +218,11 @@ func (k *worker) scan(ctx context.Context, o *inUse) {
 		outs, err = ScanOutputs(o.Object, k.w.cfg.Prefix, found)
 	}
 	if err != nil {
-		k.w.end(o, ops[0], Output{}, err)
+		k.w.end(ctx, o, ops[0], Output{}, err)
 		return
 	}
 	for i, op := range ops {
-		k.w.end(o, op, outs[i], nil)
+		k.w.end(ctx, o, op, outs[i], nil)
 	}
 }
 

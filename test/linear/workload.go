@@ -36,6 +36,30 @@ type Config struct {
 	// Done takes an object that is not used any more. It is safe for concurrent
 	// use.
 	Done func(*Object)
+	// Lapsed is told of each call that had no answer; nil: nobody is. It is safe for concurrent use.
+	Lapsed func(Lapse)
+}
+
+// A Lapse is a call that had no answer: its history has it as a write whose outcome is not known, or not at all.
+type Lapse struct {
+	Op      OpKind
+	How     string // a get asks, as in Input
+	Key     string
+	Ended   time.Time
+	Given   time.Duration // from its begin to its deadline
+	Took    time.Duration
+	Unknown bool // it may have taken effect
+	Stopped bool // the workload was at its end, and waited for it no more
+	Why     string
+}
+
+// String is a line about it.
+func (l Lapse) String() string {
+	what := "without effect"
+	if l.Unknown {
+		what = "of unknown outcome"
+	}
+	return fmt.Sprintf("%s %v %s of %s, given %v, ended after %v, %s: %s", l.Ended.Format("15:04:05.000"), l.Op, l.How, l.Key, l.Given.Round(time.Microsecond), l.Took.Round(time.Microsecond), what, l.Why)
 }
 
 // A Workload is workers, the objects that they use, and what went wrong.
@@ -197,13 +221,19 @@ func (w *Workload) give(o *inUse) *inUse {
 }
 
 // begin opens an operation, end closes it with its answer.
-func (w *Workload) begin(client int, in Input) *Op {
+func (w *Workload) begin(ctx context.Context, client int, in Input) *Op {
 	op := &Op{Client: client, In: in}
+	if at, ok := ctx.Deadline(); ok {
+		op.given = time.Until(at)
+	}
 	op.Call, op.Begin = w.clock.Now()
 	return op
 }
 
-func (w *Workload) end(o *inUse, op *Op, out Output, err error) {
+func (w *Workload) end(ctx context.Context, o *inUse, op *Op, out Output, err error) {
+	if err != nil || out.Unknown {
+		w.lapsed(ctx, o, op, out, err)
+	}
 	if err != nil {
 		if !errors.Is(err, ErrNothing) {
 			w.fail(fmt.Errorf("object %d, %v %c: %w (seed %d)", o.ID, op.In.Op, 'a'+op.In.Key, err, w.cfg.Seed))
@@ -217,4 +247,20 @@ func (w *Workload) end(o *inUse, op *Op, out Output, err error) {
 	if out.Version != 0 && op.In.Op != OpBatch && op.In.Op != OpDelete {
 		o.hints[op.In.Key].Store(out.Version)
 	}
+}
+
+// lapsed tells of an operation without an answer.
+func (w *Workload) lapsed(ctx context.Context, o *inUse, op *Op, out Output, err error) {
+	if w.cfg.Lapsed == nil {
+		return
+	}
+	_, now := w.clock.Now()
+	l := Lapse{
+		Op: op.In.Op, How: op.In.How, Key: string(o.Key(w.cfg.Prefix, op.In.Key)), Ended: time.Now(), Given: op.given, Took: time.Duration(now - op.Begin),
+		Unknown: out.Unknown, Stopped: errors.Is(ctx.Err(), context.Canceled), Why: out.Why,
+	}
+	if err != nil {
+		l.Why = err.Error()
+	}
+	w.cfg.Lapsed(l)
 }

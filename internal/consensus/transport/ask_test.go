@@ -444,8 +444,8 @@ func TestAskOlder(t *testing.T) {
 	}{
 		"older":         {nil, ErrOlder},
 		"older, padded": {make([]byte, 100), ErrOlder},
-		"busy":          {wire.AppendNodeReject(nil, wire.NodeBusy), consensus.ErrBusy},
-		"refused":       {wire.AppendNodeReject(nil, wire.NodeRefused), rdma.ErrRejected},
+		"busy":          {wire.AppendNodeReject(nil, nil, wire.NodeSpeaks(), wire.NodeBusy), consensus.ErrBusy},
+		"refused":       {wire.AppendNodeReject(nil, nil, wire.NodeSpeaks(), wire.NodeRefused), rdma.ErrRejected},
 		"the fabric":    {[]byte("iwarp: listener closed"), rdma.ErrRejected},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -207,7 +207,7 @@ func FuzzAnswers(f *testing.F) {
 // FuzzRefusal: a refusal counts if it is signed for this way, and names a start that this node does not know of.
 func FuzzRefusal(f *testing.F) {
 	connect := wire.AppendNodeConnect(nil, []byte("secret"), wire.NodeConnect{Lane: wire.LaneBulk})
-	accept := wire.AppendNodeAccept(nil, []byte("secret"), connect, wire.Nonce{1})
+	accept := wire.AppendNodeAccept(nil, []byte("secret"), connect, 1, wire.Nonce{1})
 	var told []wire.Opening
 	a := must(New(Config{Name: "a", Secret: []byte("secret"), Openings: first, Routes: func(string) []Route { return nil }, SetBack: func(_ string, o wire.Opening) { told = append(told, o) }}))
 	f.Cleanup(func() { a.Close() })

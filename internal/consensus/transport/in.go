@@ -20,7 +20,7 @@ func (t *Transport) Accept(dev rdma.Device, req rdma.ConnRequest) {
 	select {
 	case t.setups <- struct{}{}:
 	default:
-		req.Reject(wire.AppendNodeReject(nil, wire.NodeBusy))
+		req.Reject(t.reject(req, wire.NodeBusy))
 		return
 	}
 	t.mu.Lock()
@@ -31,7 +31,7 @@ func (t *Transport) Accept(dev rdma.Device, req rdma.ConnRequest) {
 	t.mu.Unlock()
 	if closed {
 		<-t.setups
-		req.Reject(wire.AppendNodeReject(nil, wire.NodeRefused))
+		req.Reject(t.reject(req, wire.NodeRefused))
 		return
 	}
 	go func() {
@@ -85,6 +85,10 @@ func (t *Transport) welcome(dev rdma.Device, req rdma.ConnRequest) (key outKey, 
 	if err == nil && !wire.VerifyNodeConnect(t.c.Secret, connect) {
 		err = fmt.Errorf("transport: it does not know the cluster's secret")
 	}
+	version, ok := t.c.Speaks.Common(c.Versions)
+	if err == nil && !ok {
+		err = fmt.Errorf("%w: it speaks %v, and this one %v", ErrVersions, c.Versions, t.c.Speaks)
+	}
 	if err == nil && !t.claim(c.Nonce) {
 		err = errReplayed
 	} else if err == nil {
@@ -96,7 +100,7 @@ func (t *Transport) welcome(dev rdma.Device, req rdma.ConnRequest) (key outKey, 
 		if errors.Is(err, errReplayed) {
 			why = wire.NodeBusy
 		}
-		req.Reject(wire.AppendNodeReject(nil, why))
+		req.Reject(t.reject(req, why))
 		return key, nil, err
 	}
 	made := e
@@ -109,7 +113,7 @@ func (t *Transport) welcome(dev rdma.Device, req rdma.ConnRequest) (key outKey, 
 	if _, err := rand.Read(nonce[:]); err != nil {
 		return key, nil, err
 	}
-	accept := wire.AppendNodeAccept(nil, t.c.Secret, connect, nonce)
+	accept := wire.AppendNodeAccept(nil, t.c.Secret, connect, version, nonce)
 	if _, err := req.Accept(ctx, e.qp, rdma.ConnParams{PrivateData: accept}); err != nil {
 		return key, nil, err
 	}

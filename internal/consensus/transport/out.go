@@ -324,7 +324,25 @@ func (t *Transport) dial(ctx context.Context, key outKey) (e *end, credits int, 
 	return nil, 0, err
 }
 
+// dialRoute opens a way by a route, in the highest version that both ends speak. A node that speaks lower ones alone, and knows nothing else, rejects the request,
+// and says which it speaks: then it is asked once more, in that one.
 func (t *Transport) dialRoute(ctx context.Context, key outKey, r Route) (e *end, credits int, err error) {
+	speaks := t.older.speaks(key.node, t.c.Speaks)
+	e, credits, err = t.dialAs(ctx, key, r, speaks)
+	var other *versionsError
+	if !errors.As(err, &other) {
+		return e, credits, err
+	}
+	high, ok := speaks.Common(other.speaks)
+	if !ok || high == speaks.Max {
+		return e, credits, err
+	}
+	t.older.note(key.node, high)
+	return t.dialAs(ctx, key, r, wire.NodeVersions{Min: speaks.Min, Max: high})
+}
+
+// dialAs opens a way by a route as a node that speaks some versions.
+func (t *Transport) dialAs(ctx context.Context, key outKey, r Route, speaks wire.NodeVersions) (e *end, credits int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, SetupTimeout)
 	defer cancel()
 	access := rdma.Access(0)
@@ -340,17 +358,18 @@ func (t *Transport) dialRoute(ctx context.Context, key outKey, r Route) (e *end,
 			made.close()
 		}
 	}()
-	c := wire.NodeConnect{Lane: key.lane}
+	c := wire.NodeConnect{Versions: speaks, Lane: key.lane}
 	if _, err := rand.Read(c.Nonce[:]); err != nil {
 		return nil, 0, err
 	}
 	connect := wire.AppendNodeConnect(nil, t.c.Secret, c)
 	info, err := e.qp.Connect(ctx, r.Addr, rdma.ConnParams{PrivateData: connect})
 	if err != nil {
+		private := info.PrivateData
 		if key.lane == wire.LaneAsk {
-			err = rejected(info.PrivateData, err)
+			err = rejected(private, err)
 		}
-		return nil, 0, err
+		return nil, 0, t.foreign(private, speaks, err)
 	}
 	accept := wire.Unpad(info.PrivateData, wire.NodeAcceptSize)
 	if !wire.VerifyNodeAccept(t.c.Secret, connect, accept) {

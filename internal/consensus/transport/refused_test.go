@@ -101,8 +101,8 @@ func TestSetBackIsTold(t *testing.T) {
 // TestFalseRefusal: a node that is refused for an opening that it knows of, or with a refusal of another way, does not stand down.
 func TestFalseRefusal(t *testing.T) {
 	connect := wire.AppendNodeConnect(nil, []byte("secret"), wire.NodeConnect{Lane: wire.LaneBulk})
-	accept := wire.AppendNodeAccept(nil, []byte("secret"), connect, wire.Nonce{1})
-	another := wire.AppendNodeAccept(nil, []byte("secret"), connect, wire.Nonce{2})
+	accept := wire.AppendNodeAccept(nil, []byte("secret"), connect, 1, wire.Nonce{1})
+	another := wire.AppendNodeAccept(nil, []byte("secret"), connect, 1, wire.Nonce{2})
 	var told []wire.Opening
 	a := must(New(Config{Name: "a", Secret: []byte("secret"), Openings: first, Routes: func(string) []Route { return nil }, SetBack: func(_ string, o wire.Opening) { told = append(told, o) }}))
 	defer a.Close()

@@ -221,7 +221,7 @@ func rejected(private []byte, err error) error {
 	if !errors.Is(err, rdma.ErrRejected) {
 		return err
 	}
-	switch why, bad := wire.ParseNodeReject(private); {
+	switch why, _, bad := wire.ParseNodeReject(private); {
 	case bad == nil && why == wire.NodeBusy:
 		return fmt.Errorf("%w: it sets up as many ways as it may, ask again: %w", consensus.ErrBusy, err)
 	case bad == nil:

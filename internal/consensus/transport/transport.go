@@ -53,6 +53,8 @@ type Config struct {
 	// return soon, because Close waits for it. An error is told to the node that asks, as the text of an *AskError. It is called by several
 	// goroutines, MaxAsking for one node and MaxAnswering for all.
 	Answer func(ctx context.Context, node string, question []byte) (answer []byte, err error)
+	// Speaks are the versions of the protocol of nodes; default wire.NodeSpeaks.
+	Speaks wire.NodeVersions
 	// Rate bounds the bytes of snapshots that are taken in a second, of one at a time;
 	// default 256 MiB.
 	Rate int64
@@ -92,6 +94,8 @@ type Transport struct {
 	nonces map[wire.Nonce]bool // of the requests that are being set up
 	untold int                 // requests that were refused since toldAt, when a line told of one
 	toldAt time.Time
+
+	older older
 }
 
 type outKey struct {
@@ -108,6 +112,9 @@ func New(c Config) (*Transport, error) {
 	}
 	if len(c.Openings) == 0 || len(c.Openings) > wire.MaxOpenings {
 		return nil, fmt.Errorf("transport: a node tells of 1 to %d openings, not of %d", wire.MaxOpenings, len(c.Openings))
+	}
+	if c.Speaks == (wire.NodeVersions{}) {
+		c.Speaks = wire.NodeSpeaks()
 	}
 	if c.Rate == 0 {
 		c.Rate = 256 << 20

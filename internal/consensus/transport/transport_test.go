@@ -612,7 +612,7 @@ func knock(t testing.TB, from *site, to string, lane wire.Lane, connect []byte) 
 func TestReplay(t *testing.T) {
 	a, b := two(t)
 	connect := wire.AppendNodeConnect(nil, []byte("secret"), wire.NodeConnect{Lane: wire.LaneBulk})
-	heard := wire.AppendNodeAccept(nil, []byte("secret"), connect, wire.Nonce{1})
+	heard := wire.AppendNodeAccept(nil, []byte("secret"), connect, 1, wire.Nonce{1})
 	e, _ := knock(t, a, "b", wire.LaneBulk, connect)
 	defer e.close()
 	hello := wire.AppendNodeHello(nil, []byte("secret"), connect, heard, wire.NodeHello{Cluster: [16]byte{1}, From: []byte("evil"), To: []byte("b"), Openings: first})

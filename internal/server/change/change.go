@@ -13,6 +13,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/internal/feature"
 	"github.com/rdmakv/rdmakv/internal/seat"
 	"github.com/rdmakv/rdmakv/internal/server/base"
 )
@@ -42,8 +43,24 @@ type Env struct {
 	// MayJoin returns nil if this node, which is in no map, may come into one, else an error that says why not: ErrLater, if it soon may.
 	MayJoin func(ctx context.Context) error
 	Limits  seat.Limits
+	// Levels is what the node has to do with the feature level of its cluster.
+	Levels Levels
 	// Now is the time of the machine, for people. Default time.Now.
 	Now func() time.Time
+}
+
+// Levels is what a node has to do with the feature level of its cluster.
+type Levels struct {
+	// Reads is what the node's program reads, and Hold says that its operator wants the level to stay.
+	Reads feature.Range
+	Hold  bool
+	// At is the level that is noted.
+	At func() feature.Level
+	// Raise notes durably that the cluster is at a level; one that is not above the one that is noted is nil. An *feature.UnreadError: the program does not read it, so the node
+	// stands down, and nothing is noted. It is called with what the meta group has agreed on, and with nothing else. Safe for concurrent use.
+	Raise func(feature.Level) error
+	// ReadsOf is the newest level that the program of another node reads, by gossip; false: gossip does not know the node.
+	ReadsOf func(node string) (newest feature.Level, known bool)
 }
 
 // ErrLater: the node may not come into a cluster yet.
@@ -66,6 +83,7 @@ type Changer struct {
 	lead lead
 	twin twin
 	anew anew
+	look look
 	doing
 
 	mu      sync.Mutex
@@ -90,6 +108,7 @@ func New(env Env) *Changer {
 	c := &Changer{env: env, wake: make(chan struct{}, 1), begun: time.Now(), life: rand.Uint64()}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.lead.init()
+	c.look.init()
 	c.doing.of = make(map[uint32]seat.Doing)
 	return c
 }

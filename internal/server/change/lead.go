@@ -124,6 +124,9 @@ func (c *Changer) sitOnce(r *document.Replica) (busy bool, err error) {
 		return false, nil
 	}
 	next := seat.Step(s, c.lead.now(), c.env.Limits, seat.Millis(c.env.Now()))
+	if next == nil {
+		next = seat.Raise(s, c.lead.now(), c.env.Levels.Reads)
+	}
 	if next != nil {
 		ctx, cancel := context.WithTimeout(c.ctx, stepTime)
 		defer cancel()
@@ -173,7 +176,7 @@ func (c *Changer) poll(s *meta.State, echoes map[string]echo, confirmed time.Tim
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(c.ctx, pollTime)
 			defer cancel()
-			if r, err := c.pollOne(ctx, node, echoes[node], s.Map, d); err == nil {
+			if r, err := c.pollOne(ctx, node, echoes[node], s, d); err == nil {
 				c.lead.mu.Lock()
 				c.lead.reports[node] = reported{r, time.Now()}
 				c.lead.mu.Unlock()
@@ -210,12 +213,13 @@ func (c *Changer) polls(s *meta.State) (list []string) {
 }
 
 // pollOne asks a node, twice if it turns out that it has an older map.
-func (c *Changer) pollOne(ctx context.Context, node string, of echo, m *cluster.Map, d *cluster.Draft) (r seat.Report, err error) {
+func (c *Changer) pollOne(ctx context.Context, node string, of echo, s *meta.State, d *cluster.Draft) (r seat.Report, err error) {
+	m := s.Map
 	if node == c.env.Node {
-		return c.polled(ctx, of, m.Version, nil)
+		return c.polled(ctx, node, poll{of: of, level: s.Level, version: m.Version})
 	}
 	for send := false; ; send = true {
-		answer, err := c.env.Ask(ctx, node, appendPoll(nil, of, m, send))
+		answer, err := c.env.Ask(ctx, node, appendPoll(nil, of, s.Level, m, send))
 		if err == nil {
 			r, err = parseReport(answer, node, d)
 		}

@@ -108,17 +108,17 @@ func TestPollOne(t *testing.T) {
 		n.has(first)
 		var sent []bool
 		n.ask = func(_ context.Context, node string, question []byte) ([]byte, error) {
-			of, version, _, m, err := parsePoll(question)
-			if node != "b" || of != (echo{9, 8}) || version != 2 || err != nil {
+			q, err := parsePoll(question)
+			if node != "b" || q.of != (echo{9, 8}) || q.version != 2 || q.level != 3 || err != nil {
 				t.Errorf("%s: %s is asked %x: %v", name, node, question, err)
 			}
-			sent = append(sent, m != nil)
+			sent = append(sent, q.m != nil)
 			if err, ok := c.answers[len(sent)-1].(error); ok {
 				return nil, err
 			}
 			return []byte(c.answers[len(sent)-1].(string)), nil
 		}
-		r, err := n.pollOne(t.Context(), "b", echo{9, 8}, next, d)
+		r, err := n.pollOne(t.Context(), "b", echo{9, 8}, &meta.State{Map: next, Level: 3}, d)
 		if (err != nil) != (c.reports == 0) || err == nil && r.Map != c.reports || !slices.Equal(sent, c.sent) {
 			t.Errorf("%s: map %d, %v, sent %v", name, r.Map, err, sent)
 		}
@@ -151,6 +151,26 @@ func newCluster(t testing.TB) *cluster3 {
 		c.asked[node]++
 		c.mu.Unlock()
 		return c.others[node].Answer(ctx, "a", question)
+	}
+	return c
+}
+
+// replicated has b and c have replicas of the meta group, which apply what the seat's does, and lets all nodes ask each other.
+func (c *cluster3) replicated(t testing.TB) *cluster3 {
+	t.Helper()
+	all := map[string]*node{"a": c.seat}
+	for id, n := range c.others {
+		all[id] = n
+		if id != "d" {
+			n.engine.leads = false
+			n.hosts(t)
+			c.seat.engine.followers = append(c.seat.engine.followers, n.engine)
+		}
+	}
+	for id, n := range c.others {
+		n.ask = func(ctx context.Context, node string, question []byte) ([]byte, error) {
+			return all[node].Answer(ctx, id, question)
+		}
 	}
 	return c
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/internal/consensus/document"
+	"github.com/rdmakv/rdmakv/internal/feature"
 	"github.com/rdmakv/rdmakv/internal/meta"
 	"github.com/rdmakv/rdmakv/internal/server/base"
 )
@@ -33,23 +34,34 @@ type metagroup struct {
 	id      consensus.ReplicaID
 }
 
-// A content is a state as the replica has it.
-type content struct{ *meta.State }
+// A content is a state as the replica has it, at a node whose program reads some feature levels.
+type content struct {
+	*meta.State
+	by feature.Range
+}
 
+// Apply makes the next content. nil: the node's program does not read it, so the replica stops.
 func (c content) Apply(entry []byte) (document.Content, []byte) {
 	next, answer := c.State.Apply(entry)
 	if next == nil {
 		return nil, answer
 	}
-	return content{next}, answer
+	if err := next.Readable(c.by); err != nil {
+		return nil, []byte(err.Error())
+	}
+	return content{next, c.by}, answer
 }
 
-func loadContent(b []byte) (document.Content, error) {
+// load reads a content that was saved, or came from another replica.
+func (c *Changer) load(b []byte) (document.Content, error) {
 	s, err := meta.Parse(b)
+	if err == nil {
+		err = s.Readable(c.env.Levels.Reads)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return content{s}, nil
+	return content{s, c.env.Levels.Reads}, nil
 }
 
 // state is that of the replica here, which may be older than that of the one that leads; nil: there is none.
@@ -110,7 +122,13 @@ func (c *Changer) hostNow() error {
 	case <-c.ctx.Done():
 		return c.ctx.Err()
 	}
-	if s := c.meta.state(); s != nil && s.Map.Version > c.now.Load().m.Version {
+	s := c.meta.state()
+	if s != nil {
+		if err := c.env.Levels.Raise(s.Level); err != nil {
+			return err
+		}
+	}
+	if s != nil && s.Map.Version > c.now.Load().m.Version {
 		if err := c.env.Follow(c.ctx, s.Map); err != nil {
 			return fmt.Errorf("the map that the meta group has agreed on: %w", err)
 		}
@@ -139,7 +157,7 @@ func (c *Changer) hostNow() error {
 		if err != nil {
 			return err
 		}
-		state, first := founders(m)
+		state, first := founders(m, &c.env.Levels)
 		if err := r.Create(state, first); err != nil {
 			return errors.Join(err, r.Stop(false))
 		}
@@ -157,13 +175,13 @@ func (c *Changer) open(id consensus.ReplicaID) (*document.Replica, error) {
 	c.env.MetaReplica(id)
 	return document.Open(document.Config{
 		Group: metaGroup, Replica: id, Engine: c.env.Engine(), FS: c.env.FS, Dir: c.env.Dir, File: metaFile + strconv.FormatUint(uint64(id), 10),
-		Load: loadContent, Changed: func(document.Content) { c.poke() }, Led: func(bool, uint64) { c.lead.poke() }, Logger: c.env.Logger,
+		Load: c.load, Changed: func(document.Content) { c.poke() }, Led: func(bool, uint64) { c.lead.poke() }, Logger: c.env.Logger,
 	})
 }
 
 // founders are what the meta group of a first map begins with, or of the first one of a generation, of which it is made anew (recovermeta.go); nothing: a later map has made the replica, which gets its
 // state from the others.
-func founders(m *cluster.Map) (s consensus.State, first document.Content) {
+func founders(m *cluster.Map, l *Levels) (s consensus.State, first document.Content) {
 	if m.Version > 1 && !m.BeginsGeneration() {
 		return s, nil
 	}
@@ -172,7 +190,11 @@ func founders(m *cluster.Map) (s consensus.State, first document.Content) {
 		s.Config.Voters = append(s.Config.Voters, consensus.Member{ID: consensus.ReplicaID(p.ID), Node: m.Nodes[p.Node].ID})
 	}
 	slices.SortFunc(s.Config.Voters, func(a, b consensus.Member) int { return int(int64(a.ID) - int64(b.ID)) })
-	return s, content{meta.Begin(m)}
+	begins := meta.Begin(m)
+	if m.BeginsGeneration() {
+		begins.Level = l.At() // and not 0, because programs may be in the cluster that do not read level 0 any more
+	}
+	return s, content{begins, l.Reads}
 }
 
 // forgetOthers gives up what is left of replicas that the map has not, its log first. Nothing of it is read: a file that is damaged, or that a newer program has written, must not keep

@@ -101,16 +101,22 @@ func (c *Changer) notSeat(now *inForce) *wire.ClusterAnswer {
 }
 
 func (c *Changer) answer(s *meta.State, state string) *wire.ClusterAnswer {
-	return &wire.ClusterAnswer{State: state, Seat: c.env.Node, Version: s.Version, MapVersion: s.Map.Version, Paused: s.Paused}
+	rise := seat.Level(s, c.lead.now(), c.env.Levels.Reads)
+	return &wire.ClusterAnswer{State: state, Seat: c.env.Node, Version: s.Version, MapVersion: s.Map.Version, Paused: s.Paused, Level: uint8(s.Level), LevelWhy: rise.Why}
 }
 
 // change has the meta group take a change.
 func (c *Changer) change(ctx context.Context, r *document.Replica, s *meta.State, q *wire.ClusterQuestion) (*wire.ClusterAnswer, error) {
+	asked := time.Now()
 	for try := 1; ; try++ {
 		next, id, err := c.next(s, q)
 		var loss *wire.ClusterLoss
 		if q.Do == wire.ClusterRecover {
 			next, loss, err = c.recovers(s, q)
+		}
+		if errors.Is(err, seat.ErrUnheard) && time.Since(asked) < unheardFor && rests(ctx, unheardRest) {
+			try--
+			continue
 		}
 		if err != nil {
 			a := c.answer(s, wire.ClusterRefused)
@@ -201,6 +207,11 @@ func (c *Changer) next(s *meta.State, q *wire.ClusterQuestion) (next *meta.State
 			}
 		}
 		req.Nodes = append(req.Nodes, one)
+	}
+	if req.Kind == meta.Add || req.Kind == meta.Replace {
+		if err := seat.MayCome(s, req.Nodes, c.env.Levels.ReadsOf); err != nil {
+			return nil, 0, err
+		}
 	}
 	next, t, err := seat.Plan(s, req, now)
 	if err != nil {

@@ -10,14 +10,18 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/internal/feature"
 	"github.com/rdmakv/rdmakv/internal/seat"
 	"github.com/rdmakv/rdmakv/internal/wire"
 )
 
 // The question that the seat asks every node:
 //
-//	┌kind┬ 0 ┬life┬stamp┬map version┬meta┬map┐
-//	└1   ┴7  ┴8   ┴8    ┴8          ┴8   ┴… ┘    life, stamp: see echo; meta: cluster.Map.Life of the map; map: cluster.AppendMap, of that version; none: the node is thought to have it
+//	┌kind┬level┬ 0 ┬life┬stamp┬map version┬meta┬map┐
+//	└1   ┴1    ┴6  ┴8   ┴8    ┴8          ┴8   ┴… ┘    life, stamp: see echo; meta: cluster.Map.Life of the map; map: cluster.AppendMap, of that version; none: the node is thought to have it
+//
+// level: the feature level of the cluster. Programs that know no levels ask with a 0 there, and refuse a poll with anything else; they are in no cluster above level 0. A level is
+// no news: a node that has not heard of it looks whether the meta group has agreed on it (level.go), and takes nothing of the poll until it has.
 //
 // The answer is a seat.Report as JSON. Fields of it are only ever added. A node that has a map of that version notes since when it is known to be the newest one. One that has an
 // older map, and was sent none, says so by its report, and is sent the map next time.
@@ -31,6 +35,15 @@ const (
 	pollHead = 40
 )
 
+// A poll is what the seat asks a node.
+type poll struct {
+	of      echo
+	level   feature.Level
+	version uint64       // of the map
+	life    uint64       // of its meta group
+	m       *cluster.Map // nil: there is none in it
+}
+
 // An echo is what a node has said in its last report, of its own clock, and what the seat says to it again: what the poll says of the map was true at a moment after that
 // report, because the seat had it before it asked a majority for the meta group's state. The zero echo: the seat has no report of the node.
 type echo struct {
@@ -39,8 +52,8 @@ type echo struct {
 }
 
 // appendPoll appends a question; send: with the map.
-func appendPoll(dst []byte, of echo, m *cluster.Map, send bool) []byte {
-	dst = append(dst, kindPoll, 0, 0, 0, 0, 0, 0, 0)
+func appendPoll(dst []byte, of echo, level feature.Level, m *cluster.Map, send bool) []byte {
+	dst = append(dst, kindPoll, byte(level), 0, 0, 0, 0, 0, 0)
 	dst = binary.LittleEndian.AppendUint64(dst, of.life)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(of.stamp))
 	dst = binary.LittleEndian.AppendUint64(dst, m.Version)
@@ -51,26 +64,27 @@ func appendPoll(dst []byte, of echo, m *cluster.Map, send bool) []byte {
 	return dst
 }
 
-// parsePoll reads it. m is nil if there is none.
-func parsePoll(b []byte) (of echo, version, life uint64, m *cluster.Map, err error) {
+// parsePoll reads it.
+func parsePoll(b []byte) (q poll, err error) {
 	if len(b) < pollHead || b[0] != kindPoll {
-		return of, 0, 0, nil, fmt.Errorf("%w: a question of %d bytes, of a kind that this node does not know", cluster.ErrMalformed, len(b))
+		return q, fmt.Errorf("%w: a question of %d bytes, of a kind that this node does not know", cluster.ErrMalformed, len(b))
 	}
-	for _, x := range b[1:8] {
+	for _, x := range b[2:8] {
 		if x != 0 {
-			return of, 0, 0, nil, fmt.Errorf("%w: a reserved byte of a question is %#x", cluster.ErrMalformed, x)
+			return q, fmt.Errorf("%w: a reserved byte of a question is %#x", cluster.ErrMalformed, x)
 		}
 	}
-	of = echo{binary.LittleEndian.Uint64(b[8:]), time.Duration(binary.LittleEndian.Uint64(b[16:]))}
-	version, life = binary.LittleEndian.Uint64(b[24:]), binary.LittleEndian.Uint64(b[32:])
+	q.level = feature.Level(b[1])
+	q.of = echo{binary.LittleEndian.Uint64(b[8:]), time.Duration(binary.LittleEndian.Uint64(b[16:]))}
+	q.version, q.life = binary.LittleEndian.Uint64(b[24:]), binary.LittleEndian.Uint64(b[32:])
 	if len(b) == pollHead {
-		return of, version, life, nil, nil
+		return q, nil
 	}
-	m, err = cluster.ParseMap(b[pollHead:])
-	if err == nil && (m.Version != version || m.Life() != life) {
-		err = fmt.Errorf("%w: a map of version %d and meta group %016x, said to be of version %d and %016x", cluster.ErrMalformed, m.Version, m.Life(), version, life)
+	q.m, err = cluster.ParseMap(b[pollHead:])
+	if err == nil && (q.m.Version != q.version || q.m.Life() != q.life) {
+		err = fmt.Errorf("%w: a map of version %d and meta group %016x, said to be of version %d and %016x", cluster.ErrMalformed, q.m.Version, q.m.Life(), q.version, q.life)
 	}
-	return of, version, life, m, err
+	return q, err
 }
 
 // Answer answers what another node asks.
@@ -80,18 +94,20 @@ func (c *Changer) Answer(ctx context.Context, node string, question []byte) ([]b
 		return c.tell(question)
 	case len(question) > 0 && question[0] == kindAnew:
 		return promise(c, node, question)
+	case len(question) > 0 && question[0] == kindLevel:
+		return believer{c}.tells(question)
 	}
-	of, version, life, m, err := parsePoll(question)
+	q, err := parsePoll(question)
 	if err != nil {
 		return nil, err
 	}
-	if now := c.now.Load(); now != nil && now.m.Parts(version, life) {
-		met(c, node, life)
+	if now := c.now.Load(); now != nil && now.m.Parts(q.version, q.life) {
+		met(c, node, q.life)
 		return json.Marshal(c.report(now)) // by which the seat sees that it is another one
 	}
-	r, err := c.polled(ctx, of, version, m)
+	r, err := c.polled(ctx, node, q)
 	if now := c.now.Load(); errors.Is(err, cluster.ErrTwoMetas) && now != nil {
-		met(c, node, life)
+		met(c, node, q.life)
 		r, err = c.report(now), nil
 	}
 	if err != nil {
@@ -100,10 +116,13 @@ func (c *Changer) Answer(ctx context.Context, node string, question []byte) ([]b
 	return json.Marshal(r)
 }
 
-// polled takes a poll in, and reports.
-func (c *Changer) polled(ctx context.Context, of echo, version uint64, m *cluster.Map) (r seat.Report, err error) {
-	if now := c.now.Load(); m != nil && (now == nil || now.m.Version < m.Version) {
-		if err := c.env.Follow(ctx, m); err != nil {
+// polled takes a poll of a node in, and reports. What the level allows to be written counts before anything else of it.
+func (c *Changer) polled(ctx context.Context, node string, q poll) (r seat.Report, err error) {
+	if err := (believer{c}).told(ctx, node, q.level); err != nil { // first: a poll whose level is not believed leaves nothing
+		return r, err
+	}
+	if now := c.now.Load(); q.m != nil && (now == nil || now.m.Version < q.m.Version) {
+		if err := c.env.Follow(ctx, q.m); err != nil {
 			return r, err
 		}
 	}
@@ -111,8 +130,8 @@ func (c *Changer) polled(ctx context.Context, of echo, version uint64, m *cluste
 	if now == nil {
 		return r, cluster.ErrNoMap
 	}
-	if now.m.Version == version {
-		c.heard(of)
+	if now.m.Version == q.version {
+		c.heard(q.of)
 	}
 	return c.report(now), nil
 }
@@ -158,7 +177,10 @@ func (f *inForce) groups(node string) (list []*cluster.DraftGroup) {
 
 // report is how the node's replicas are.
 func (c *Changer) report(now *inForce) seat.Report {
-	r := seat.Report{Map: now.m.Version, MetaLife: now.m.Life(), Life: c.life, Stamp: time.Since(c.begun), Groups: []seat.GroupReport{}, Kept: c.env.Kept()}
+	reads := c.env.Levels.Reads
+	r := seat.Report{
+		Map: now.m.Version, MetaLife: now.m.Life(), Life: c.life, Stamp: time.Since(c.begun), Groups: []seat.GroupReport{}, Kept: c.env.Kept(), Reads: &reads, Hold: c.env.Levels.Hold,
+	}
 	for _, g := range now.groups(c.env.Node) {
 		st, err := c.env.Engine().Status(consensus.GroupID(g.ID))
 		if err == nil && st.Fenced != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/consensus"
+	"github.com/rdmakv/rdmakv/internal/feature"
 	"github.com/rdmakv/rdmakv/internal/seat"
 )
 
@@ -24,16 +25,21 @@ func TestPollFormat(t *testing.T) {
 	m := born(t)
 	head := "0100000000000000" + "0807060504030201" + "1817161514131211" + "0100000000000000" + "0000000000000000"
 	of := echo{0x0102030405060708, 0x1112131415161718}
-	if got := hex.EncodeToString(appendPoll(nil, of, m, false)); got != head {
+	if got := hex.EncodeToString(appendPoll(nil, of, 0, m, false)); got != head {
 		t.Errorf("without a map: %s, want %s", got, head)
 	}
-	with := appendPoll([]byte("x"), of, m, true)
-	if want := "78" + head + hex.EncodeToString(cluster.AppendMap(nil, m)); hex.EncodeToString(with) != want {
-		t.Errorf("with a map: %x, want %s", with, want)
+	if got, want := hex.EncodeToString(appendPoll(nil, of, 3, m, false)), "0103"+head[4:]; got != want {
+		t.Errorf("at level 3: %s, want %s", got, want)
 	}
-	is, version, life, got, err := parsePoll(with[1:])
-	if err != nil || is != of || version != 1 || life != 0 || got.Digest() != m.Digest() {
-		t.Errorf("%+v, %d, %v, %v", is, version, got, err)
+	for level := range feature.Level(4) {
+		with := appendPoll([]byte("x"), of, level, m, true)
+		if want := fmt.Sprintf("7801%02x", level) + head[4:] + hex.EncodeToString(cluster.AppendMap(nil, m)); hex.EncodeToString(with) != want {
+			t.Errorf("with a map: %x, want %s", with, want)
+		}
+		q, err := parsePoll(with[1:])
+		if err != nil || q.of != of || q.level != level || q.version != 1 || q.life != 0 || q.m.Digest() != m.Digest() {
+			t.Errorf("%+v, %v", q, err)
+		}
 	}
 }
 
@@ -42,23 +48,25 @@ func TestBadPolls(t *testing.T) {
 	m := born(t)
 	n := newNode(t, "b")
 	n.has(m)
-	whole := appendPoll(nil, n.reported(), m, true)
+	whole := appendPoll(nil, n.reported(), 0, m, true)
 	changed := func(at int, to byte) []byte {
 		b := bytes.Clone(whole)
 		b[at] = to
 		return b
 	}
 	for name, b := range map[string][]byte{
-		"nothing":                 nil,
-		"half a head":             whole[:pollHead-1],
-		"another kind":            changed(0, 2),
-		"a reserved byte":         changed(7, 1),
-		"a map of another one":    changed(24, 2),
-		"of another meta group":   changed(32, 2),
-		"half a map":              whole[:len(whole)-1],
-		"something behind a map":  append(bytes.Clone(whole), 0),
-		"one byte of a map":       whole[:pollHead+1],
-		"a map of another format": changed(pollHead, 99),
+		"nothing":                  nil,
+		"half a head":              whole[:pollHead-1],
+		"another kind":             changed(0, 2),
+		"a kind that there is not": changed(0, 99),
+		"the first reserved byte":  changed(2, 1),
+		"the last reserved byte":   changed(7, 1),
+		"a map of another one":     changed(24, 2),
+		"of another meta group":    changed(32, 2),
+		"half a map":               whole[:len(whole)-1],
+		"something behind a map":   append(bytes.Clone(whole), 0),
+		"one byte of a map":        whole[:pollHead+1],
+		"a map of another format":  changed(pollHead, 99),
 	} {
 		if _, err := n.Answer(t.Context(), "a", b); !errors.Is(err, cluster.ErrMalformed) {
 			t.Errorf("%s: %v", name, err)
@@ -86,7 +94,7 @@ func (n *node) asked(t testing.TB, m *cluster.Map, send bool) (r seat.Report, er
 // askedOf has a node answer a poll with an echo.
 func (n *node) askedOf(t testing.TB, of echo, m *cluster.Map, send bool) (r seat.Report, err error) {
 	t.Helper()
-	b, err := n.Answer(context.Background(), "a", appendPoll(nil, of, m, send))
+	b, err := n.Answer(context.Background(), "a", appendPoll(nil, of, 0, m, send))
 	if err != nil {
 		return r, err
 	}
@@ -353,23 +361,24 @@ func TestReportsArePrintable(t *testing.T) {
 // FuzzPoll: a question is refused, or it is one that a seat asks.
 func FuzzPoll(f *testing.F) {
 	f.Add([]byte{})
-	f.Add(appendPoll(nil, echo{7, 9}, born(f), false))
-	f.Add(appendPoll(nil, echo{7, 9}, born(f), true))
-	f.Add(appendPoll(nil, echo{1 << 63, -1}, moving(f, "b"), true))
+	f.Add(appendPoll(nil, echo{7, 9}, 0, born(f), false))
+	f.Add(appendPoll(nil, echo{7, 9}, 0, born(f), true))
+	f.Add(appendPoll(nil, echo{7, 9}, 1, born(f), false))
+	f.Add(appendPoll(nil, echo{1 << 63, -1}, 255, moving(f, "b"), true))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		of, version, life, m, err := parsePoll(b)
+		q, err := parsePoll(b)
 		if err != nil {
 			if !errors.Is(err, cluster.ErrMalformed) {
 				t.Fatalf("%v", err)
 			}
 			return
 		}
-		has := m
-		if m == nil {
-			has = &cluster.Map{Version: version, Replication: &cluster.Replication{Lives: []uint64{life}}}
+		has := q.m
+		if has == nil {
+			has = &cluster.Map{Version: q.version, Replication: &cluster.Replication{Lives: []uint64{q.life}}}
 		}
-		if has.Version != version || !bytes.Equal(appendPoll(nil, of, has, m != nil), b) {
-			t.Fatalf("%x is read as %+v, version %d, %v", b, of, version, m)
+		if has.Version != q.version || !bytes.Equal(appendPoll(nil, q.of, q.level, has, q.m != nil), b) {
+			t.Fatalf("%x is read as %+v", b, q)
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/internal/consensus/document"
+	"github.com/rdmakv/rdmakv/internal/feature"
 	"github.com/rdmakv/rdmakv/internal/meta"
 	"github.com/rdmakv/rdmakv/internal/seat"
 	"github.com/rdmakv/rdmakv/internal/server/base"
@@ -41,6 +42,9 @@ type model struct {
 	silent  bool    // entries are taken, and none is applied
 	forgets []error // what the next Stops that forget say, each once; nil: it is done
 	about   consensus.ReplicaID
+
+	followers []*model // whose replicas of the meta group apply what this one's does
+	behind    bool     // this one applies nothing more
 }
 
 func newModel() *model {
@@ -132,8 +136,25 @@ func (e *model) Propose(g consensus.GroupID, term uint64, data []byte) error {
 	case e.silent:
 		return nil
 	}
+	for _, f := range e.followers {
+		f.follow(term, data)
+	}
+	return e.apply(term, data)
+}
+
+// apply has the replica of the meta group apply an entry. e.mu is held.
+func (e *model) apply(term uint64, data []byte) error {
 	e.applied++
 	return e.machine.Apply([]consensus.Entry{{Index: e.applied, Term: term, Kind: consensus.Write, Data: data}})
+}
+
+// follow applies an entry of a leader elsewhere, if a replica of the meta group runs here. One that cannot read it stops, as the engine has it.
+func (e *model) follow(term uint64, data []byte) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.runs != 0 && !e.behind && e.apply(term, data) != nil {
+		e.behind = true
+	}
 }
 
 func (e *model) Barrier(_ context.Context, g consensus.GroupID) error {
@@ -240,8 +261,11 @@ type node struct {
 	may    chan struct{} // closed: replicas may take part
 
 	mu       sync.Mutex
-	refuses  error    // what Follow says; nil: it puts the map in force
-	followed []uint64 // versions
+	level    feature.Level
+	down     error                    // why it has stood down
+	gossip   map[string]feature.Level // what gossip says that other nodes read
+	refuses  error                    // what Follow says; nil: it puts the map in force
+	followed []uint64                 // versions
 }
 
 var errAway = errors.New("the node is away")
@@ -272,9 +296,39 @@ func newNode(t testing.TB, id string) *node {
 			return nil
 		},
 		MayJoin: func(context.Context) error { return n.join },
+		Levels: Levels{
+			At: n.at, Raise: n.raise,
+			ReadsOf: func(node string) (feature.Level, bool) {
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				l, ok := n.gossip[node]
+				return l, ok
+			},
+		},
 	})
 	t.Cleanup(n.Stop)
 	return n
+}
+
+// raise is Levels.Raise, as package member does it.
+func (n *node) raise(l feature.Level) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l = max(n.level, l)
+	err := n.env.Levels.Reads.Check(l)
+	if err == nil {
+		n.level = l
+	} else if l > n.level {
+		n.down = err
+	}
+	return err
+}
+
+// at is the level that the node has heard of.
+func (n *node) at() feature.Level {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.level
 }
 
 // follow says what Follow says from now on; nil: it puts maps in force.

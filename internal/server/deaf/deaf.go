@@ -3,6 +3,7 @@
 package deaf
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"runtime"
@@ -128,6 +129,9 @@ type QP struct {
 	// Credits were given by what was sent.
 	Credits int
 	Last    wire.Header // of what was sent last
+	// Version is that of the session; 0: the newest that this program speaks. What arrives gets it, unless AsIs.
+	Version uint8
+	AsIs    bool
 }
 
 func (q *QP) PostSend(wrs []rdma.SendWR) (int, error) {
@@ -145,9 +149,14 @@ func (q *QP) PostSend(wrs []rdma.SendWR) (int, error) {
 		}
 		sge := wr.SGL[0]
 		msg := sge.MR.Bytes()[sge.Off:][:sge.Len]
-		h, err := wire.ParseHeader(msg)
+		h, err := wire.ParseHeaderIn(msg, cmp.Or(q.Version, wire.VersionMax))
 		if err != nil {
 			q.t.Errorf("the server sends what is no message: %v: %x", err, msg)
+		}
+		if h.Type.Request() == wire.TypePack {
+			if _, err := wire.ParsePack(h, wire.Body(msg)); err != nil {
+				q.t.Errorf("the server sends what is no pack: %v: %x", err, msg)
+			}
 		}
 		if h.Type != wire.TypeGoodbye && !h.Type.IsReply() {
 			q.t.Errorf("the server sends %v", h)
@@ -291,6 +300,9 @@ func (q *QP) Arrive(t testing.TB, msg []byte) {
 	q.Mu.Unlock()
 	b := wr.SGL[0].MR.Bytes()[wr.SGL[0].Off:][:wr.SGL[0].Len]
 	n := copy(b, msg)
+	if n >= wire.HeaderSize && q.Version != 0 && !q.AsIs {
+		wire.SetVersion(b, q.Version)
+	}
 	if n >= wire.HeaderSize {
 		q.seal.Seal(b[:n])
 	}

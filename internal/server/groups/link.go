@@ -117,7 +117,7 @@ func (g *Groups) Accept(dev rdma.Device, req rdma.ConnRequest) {
 			return
 		}
 	}
-	_ = req.Reject(wire.AppendNodeReject(nil, wire.NodeRefused))
+	_ = req.Reject(wire.AppendNodeReject(nil, req.PrivateData(), wire.NodeSpeaks(), wire.NodeRefused))
 }
 
 // Release lets go of a device that is gone: it returns when nothing of the ways to other nodes is left on it, or with ctx's error. Closed tells

@@ -116,7 +116,7 @@ func (g *rig) open(name string) (s *session.Session, q *deaf.QP, end func()) {
 	}
 	login := g.logins.Find(wire.TenantOf(name))
 	req := deaf.NewRequest()
-	k := session.Knock{ConnRequest: req, Connect: deaf.Connect, Login: login, Place: place, Incarnation: g.Store.Incarnation()}
+	k := session.Knock{ConnRequest: req, Connect: deaf.Connect, Version: wire.VersionMax, Login: login, Place: place, Incarnation: g.Store.Incarnation()}
 	if s, err = g.Sessions.Begin(g.rail.Pick(), k); err != nil {
 		g.t.Fatal(err)
 	}

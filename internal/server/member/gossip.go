@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/feature"
 	"github.com/rdmakv/rdmakv/internal/server/base"
 	"github.com/rdmakv/rdmakv/membership"
 	"github.com/rdmakv/rdmakv/store"
@@ -38,7 +39,7 @@ func (c *Member) Start(ctx context.Context) error {
 		NodeID: c.cfg.NodeID, Cluster: c.cfg.Name,
 		Bind: c.cfg.Bind, Advertise: c.cfg.Advertise, Join: c.cfg.Join,
 		Keys: c.cfg.Keys, Insecure: c.cfg.Insecure, Allow: c.cfg.Allow, Profile: membership.Profile(c.cfg.Profile),
-		Self: self, Life: c.life(), ProofKey: c.proofKey(), Logger: c.logger, Transport: c.cfg.Transport,
+		Self: self, Reads: uint8(c.Levels.Reads.Newest), Life: c.life(), ProofKey: c.proofKey(), Logger: c.logger, Transport: c.cfg.Transport,
 	})
 	if err != nil {
 		return fmt.Errorf("server: gossip: %w", err)
@@ -130,10 +131,10 @@ func (c *Member) refuse(why store.Refusal) {
 }
 
 // MustNotServe reports whether an error of Start, or Err, says that the data
-// directory must not be served: another process is this node, or was, further on.
+// directory must not be served: another process is this node, or was, further on; or its cluster is at a feature level that this program does not read.
 // Starting again does not help.
 func MustNotServe(err error) bool {
-	return errors.Is(err, store.ErrRefused) || errors.Is(err, membership.ErrDuplicateID) || errors.Is(err, membership.ErrRolledBack)
+	return errors.Is(err, store.ErrRefused) || errors.Is(err, membership.ErrDuplicateID) || errors.Is(err, membership.ErrRolledBack) || errors.Is(err, feature.ErrUnread)
 }
 
 // self writes what this node says of itself and may change.

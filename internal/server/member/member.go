@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/feature"
 	"github.com/rdmakv/rdmakv/internal/server/base"
 	"github.com/rdmakv/rdmakv/internal/shardmap"
 	"github.com/rdmakv/rdmakv/internal/shardmap/format"
@@ -45,6 +46,10 @@ type Config struct {
 	// listeners. None: the listeners' own; where that is every address, the host
 	// of the gossip address.
 	Hosts []string
+	// Reads is which feature levels the program reads, for tests of other releases; nil: feature.Here.
+	Reads *feature.Range
+	// HoldLevel keeps the cluster at its feature level, so that nodes can go back to the program of before.
+	HoldLevel bool
 	// Transport carries gossip instead of sockets, for nodes in one process.
 	Transport memberlist.NodeAwareTransport
 }
@@ -119,6 +124,8 @@ type Member struct {
 	lock   io.Closer // of the directory, where no store has it
 	book   *shardmap.Book
 	lives  *shardmap.Lives // nil: the node keeps nothing on disk
+	// Levels is what the node has to do with the feature level of its cluster.
+	Levels *Levels
 	older  chan *olderCopy // why the directory must not be served; room for one
 
 	owned *base.Ownership
@@ -147,10 +154,12 @@ func New(cfg *Config, env Env) *Member {
 	if cfg == nil {
 		return nil
 	}
-	return &Member{
+	c := &Member{
 		node: env.Node, cfg: cfg, dir: env.Dir, secret: env.Secret, logger: env.Logger, log: env.Log,
 		id: format.Identity{Node: cfg.NodeID, Cluster: cfg.Name}, owned: new(base.Ownership), wake: make(chan struct{}, 1), older: make(chan *olderCopy, 1),
 	}
+	c.Levels = newLevels(c)
+	return c
 }
 
 // Ownership is which shards are the node's; nil: the server is alone.
@@ -176,6 +185,9 @@ func (c *Member) CheckDir(dir Dir) error {
 		if errors.Is(err, fs.ErrPermission) {
 			return nil // the store says it better, and OpenBook looks again
 		}
+		if id, bad := shardmap.ReadIdentity(dir.FS, dir.Path); err == nil && bad == nil {
+			err = c.Levels.unread(id.Level)
+		}
 		return err
 	}
 	if dir.Path == "" || dir.Bare {
@@ -199,6 +211,9 @@ func (c *Member) OpenBook(ctx context.Context, shards int) (err error) {
 		}
 	}
 	if err := shardmap.Claim(dir.FS, dir.Path, c.id); err != nil {
+		return err
+	}
+	if err := c.Levels.open(); err != nil {
 		return err
 	}
 	if !dir.Bare {

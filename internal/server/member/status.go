@@ -58,10 +58,10 @@ func (c *Member) Status(st *wire.NodeStatus) {
 		g.Members = append(g.Members, wire.MemberStatus{
 			ID: m.ID, State: m.State.String(), Since: m.Since, Gossip: m.Gossip, Incarnation: wire.Hex64(m.Incarnation),
 			Endpoints: EndpointTexts(m.Endpoints), MapVersion: m.MapVersion, MapDigest: wire.Hex64(m.MapDigest), Regions: m.Regions,
-			TableVersion: m.TableVersion, TableDigest: wire.Hex64(m.TableDigest),
+			TableVersion: m.TableVersion, TableDigest: wire.Hex64(m.TableDigest), Reads: m.Reads,
 		})
 	}
-	st.Gossip = g
+	st.Gossip, st.Levels = g, c.Levels.status()
 }
 
 // Stat is the short form, for Stats; nil on a server that is alone.

@@ -61,13 +61,19 @@ func testGroup(t *testing.T, h Handler) (*Group, *Rail) {
 // ended.
 func testSession(t *testing.T, g *Group, r *Rail) (s *Session, q *deaf.QP, over <-chan struct{}) {
 	t.Helper()
+	return testSessionOf(t, g, r, wire.VersionMax)
+}
+
+// testSessionOf is one of a version of the protocol.
+func testSessionOf(t *testing.T, g *Group, r *Rail, version uint8) (s *Session, q *deaf.QP, over <-chan struct{}) {
+	t.Helper()
 	place, err := g.Registry.Admit(Source{"host", "net"})
 	if place == nil {
 		t.Fatal(err)
 	}
 	login := &auth.Login{Tenant: auth.Tenant{MaxSessions: 8, MaxRequests: 8, MaxInflightBytes: 1 << 20}}
 	req := deaf.NewRequest()
-	k := Knock{ConnRequest: req, Connect: deaf.Connect, Login: login, Place: place}
+	k := Knock{ConnRequest: req, Connect: deaf.Connect, Version: version, Login: login, Place: place}
 	if s, err = g.Begin(r.Pick(), k); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +82,9 @@ func testSession(t *testing.T, g *Group, r *Rail) (s *Session, q *deaf.QP, over 
 		defer close(done)
 		s.Serve(context.Background(), k)
 	}()
-	return s, req.Accepted(t, nil), done
+	q = req.Accepted(t, nil)
+	q.Version = version
+	return s, q, done
 }
 
 // eventually waits until is says yes.

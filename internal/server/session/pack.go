@@ -115,6 +115,7 @@ func packLocked(s *Session, out []*Buffer) (b *Buffer, n int) {
 		return out[0], 1
 	}
 	msg := wire.BeginPack(b.Mem[:0], wire.ReplyBit)
+	wire.SetVersion(msg, s.version)
 	for _, o := range out[:n] {
 		msg = wire.AppendPacked(msg, o.Mem[:o.N])
 		o.Free()
@@ -154,6 +155,7 @@ func (s *Session) postLocked(n int) {
 		s.sges = make([]rdma.SGE, 0, 2*n)
 	}
 	for _, b := range s.out[:n] {
+		wire.SetVersion(b.Mem, s.version)
 		s.creditLocked(b)
 	}
 	if len(s.sent) == 0 {

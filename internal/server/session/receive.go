@@ -45,7 +45,7 @@ func (l *Lane) receive(s *Session, b *Buffer) {
 		r.unsealed(err)
 		return
 	}
-	h, err := wire.ParseHeader(b.Mem[:b.N])
+	h, err := wire.ParseHeaderIn(b.Mem[:b.N], s.version)
 	r.Header = h
 	switch {
 	case err != nil:

@@ -26,6 +26,7 @@ type Knock struct {
 // covers it, has been checked.
 type handshake struct {
 	connect, accept []byte
+	version         uint8      // of the protocol, which every message has
 	connected       bool       // Accept has returned: the QP is in RTS; guarded by session.mu, as early is
 	early           *Request   // Hello that came before that
 	sealIn          *wire.Seal // of requests; guarded by lane.pollMu
@@ -46,7 +47,7 @@ func (g *Group) Begin(l *Lane, k Knock) (*Session, error) {
 		Version: k.Version, Features: wire.FeaturePack, Nonce: nonce, Incarnation: k.Incarnation,
 	})
 	s.sealIn, s.sealOut = wire.NewSeals(k.Login.Secret.Reveal(), k.Connect, s.accept)
-	s.setup, s.Login = k.Place, k.Login
+	s.setup, s.Login, s.version = k.Place, k.Login, k.Version
 	s.line.Init(&k.Login.Turns, (*pooling)(s))
 	// The session is known before the client can send: its Hello may arrive
 	// before Accept returns.

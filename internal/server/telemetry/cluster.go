@@ -10,13 +10,15 @@ import (
 
 // What metrics tell about the cluster, as this node sees it.
 var (
-	descMembers   = newDesc("cluster_members", "Nodes of the cluster as gossip sees them, by state.", "state")
-	descMap       = newDesc("cluster_map_info", "1 for the shard map that this node has; state is none, prepared or committed.", "cluster", "node", "state", "version", "digest")
-	descOwned     = newDesc("cluster_shards_owned", "Shards that are this node's.")
-	descMapsOther = newDesc("cluster_members_with_another_map", "Live nodes that have another shard map than this one, or none.")
-	descConflicts = newDesc("cluster_conflicts", "Node ids that two processes had when they were looked at last, as this node knows: proved by the cluster's secret, or claimed without.", "proof")
-	descStoodDown = newDesc("cluster_stood_down", "1 once this node serves no more because another process is this node, or its disk is older than what the cluster has seen.")
-	descSeeds     = newDesc("gossip_seeds_unreached", "Seeds (gossip.join) that did not answer at the last attempt.")
+	descMembers    = newDesc("cluster_members", "Nodes of the cluster as gossip sees them, by state.", "state")
+	descMap        = newDesc("cluster_map_info", "1 for the shard map that this node has; state is none, prepared or committed.", "cluster", "node", "state", "version", "digest")
+	descOwned      = newDesc("cluster_shards_owned", "Shards that are this node's.")
+	descMapsOther  = newDesc("cluster_members_with_another_map", "Live nodes that have another shard map than this one, or none.")
+	descConflicts  = newDesc("cluster_conflicts", "Node ids that two processes had when they were looked at last, as this node knows: proved by the cluster's secret, or claimed without.", "proof")
+	descStoodDown  = newDesc("cluster_stood_down", "1 once this node serves no more because another process is this node, its disk is older than what the cluster has seen, or its program does not read the cluster's feature level.")
+	descLevel      = newDesc("cluster_feature_level", "Feature level of the cluster, as this node has noted it: what its nodes may write for each other.")
+	descReadsLevel = newDesc("cluster_feature_level_newest", "Newest feature level that this node's program reads: where it is above the level, an upgrade is not at its end, or the level is held.")
+	descSeeds      = newDesc("gossip_seeds_unreached", "Seeds (gossip.join) that did not answer at the last attempt.")
 )
 
 // collectCluster shows what a node of a cluster has beside; of the node alone.
@@ -54,6 +56,8 @@ func (n *Node) collectCluster(out sink) {
 	out.gauge(descConflicts, float64(proved), "proved")
 	out.gauge(descConflicts, float64(len(s.Open)-proved), "unproved")
 	out.gauge(descStoodDown, boolNumber(n.StoodDown))
+	out.gauge(descLevel, float64(m.Levels.At()))
+	out.gauge(descReadsLevel, float64(m.Levels.Reads.Newest))
 	numbers(out, gossipNumbers, &s)
 }
 

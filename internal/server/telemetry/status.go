@@ -16,10 +16,10 @@ import (
 // StatusOf is a node that serves, as its operator asks for it.
 func StatusOf(src Sources) *wire.NodeStatus {
 	sp, node := src.Main(), src.Node()
-	now := time.Now()
+	now, build := time.Now(), version.Of("kvserver")
 	view, retired, lag := sp.Store.View(), sp.Store.RetiredRegions(), sp.Store.Lag()
 	st := &wire.NodeStatus{
-		Version: version.Of("kvserver").Version, Incarnation: wire.Hex64(sp.Incarnation),
+		NodeProgram: wire.NodeProgram{Version: build.Version, Revision: build.Revision}, Incarnation: wire.Hex64(sp.Incarnation),
 		Uptime: sp.Uptime.Seconds(), Time: now.UTC(), Ready: sp.Ready, Filled: sp.Filled, Sessions: sp.Opens,
 		Map:     wire.MapStatus{State: wire.MapNone.String()},
 		Shards:  wire.ShardStatus{Total: sp.Shards, List: []uint16{}},

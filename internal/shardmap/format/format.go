@@ -3,7 +3,7 @@
 // the disk, so tools may read the files without the package that keeps them
 // (package shardmap).
 //
-//	NODE   text: the node's id and the cluster's name. Written once
+//	NODE   text: the node's id and the cluster's name, written once; and the cluster's feature level, when that rises
 //	MAP    the shard map that the node has promised or committed
 //	LIVES  which starts of its own a node knows of, and which of other nodes it has seen (lives.go)
 //
@@ -18,9 +18,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
+	"github.com/rdmakv/rdmakv/internal/feature"
 )
 
 // Names of the files in the data directory.
@@ -38,22 +40,34 @@ var ErrDamaged = errors.New("damaged")
 // ErrNewer: a file was written by a newer version of this program.
 var ErrNewer = errors.New("written by a newer version of this program")
 
-// version of both files.
+// version of MAP, and of NODE at feature level 0: see AppendIdentity.
 const version = 1
 
 // An Identity says to which node a data directory belongs.
 type Identity struct {
 	Node    string // node_id
 	Cluster string // cluster.name
+	// Level is the highest feature level of the cluster that the node has heard of. A program that does not read it does not start on the directory.
+	Level feature.Level
 }
 
 const nodeMagic = "rdmakv node"
 
 // AppendIdentity appends the content of NODE: lines of "name value", the last
 // one with the SHA-256 of those above it.
+//
+//	rdmakv node
+//	format 1            2 at feature levels above 0, which programs refuse that know no levels
+//	node NODE
+//	cluster NAME
+//	level LEVEL         in format 2 alone
+//	sum SHA-256
 func AppendIdentity(dst []byte, id Identity) []byte {
 	start := len(dst)
-	dst = fmt.Appendf(dst, "%s\nformat %d\nnode %s\ncluster %s\n", nodeMagic, version, id.Node, id.Cluster)
+	dst = fmt.Appendf(dst, "%s\nformat %d\nnode %s\ncluster %s\n", nodeMagic, feature.Of(id.Level).Node, id.Node, id.Cluster)
+	if id.Level > 0 {
+		dst = fmt.Appendf(dst, "level %d\n", id.Level)
+	}
 	sum := sha256.Sum256(dst[start:])
 	return fmt.Appendf(dst, "sum %x\n", sum)
 }
@@ -65,7 +79,7 @@ func ParseIdentity(b []byte) (id Identity, err error) {
 		return id, fmt.Errorf("%w: it does not begin as it should", ErrDamaged)
 	}
 	var v int
-	if n, err := fmt.Sscanf(text, "%d\n", &v); n == 1 && err == nil && v > version {
+	if n, err := fmt.Sscanf(text, "%d\n", &v); n == 1 && err == nil && v > int(feature.Of(feature.Here().Newest).Node) {
 		return id, ErrNewer
 	}
 	at := strings.LastIndex(string(b), "sum ")
@@ -73,7 +87,14 @@ func ParseIdentity(b []byte) (id Identity, err error) {
 		return id, fmt.Errorf("%w: it has no checksum", ErrDamaged)
 	}
 	lines := strings.Split(text, "\n")
-	if len(lines) == 5 {
+	if len(lines) == 6 {
+		level, err := strconv.ParseUint(strings.TrimPrefix(lines[3], "level "), 10, 8)
+		if err != nil {
+			return id, fmt.Errorf("%w: its feature level makes no sense", ErrDamaged)
+		}
+		id.Level = feature.Level(level)
+	}
+	if len(lines) == 5 || len(lines) == 6 {
 		id.Node = strings.TrimPrefix(lines[1], "node ")
 		id.Cluster = strings.TrimPrefix(lines[2], "cluster ")
 	}

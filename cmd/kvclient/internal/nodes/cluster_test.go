@@ -28,7 +28,7 @@ func goodCluster() *statusReport {
 		st.Nodes = append(st.Nodes, nodeReport{
 			ID: id, Weight: 1, Shards: 2, State: "alive", Reached: true, Agree: true, Fabric: "iwarp", Device: "iwarp0", Endpoints: []string{"iwarp://10.0.0.1:7400"},
 			Status: &wire.NodeStatus{
-				NodeID: id, Version: "v1", Incarnation: fmt.Sprint(i), Map: wire.MapStatus{State: "committed", Version: 1, Digest: "00000000000000aa"},
+				NodeID: id, NodeProgram: wire.NodeProgram{Version: "v1"}, Incarnation: fmt.Sprint(i), Map: wire.MapStatus{State: "committed", Version: 1, Digest: "00000000000000aa"},
 				Shards: wire.ShardStatus{Owned: 2, Total: 4}, Gossip: &wire.GossipStatus{Members: slices.Clone(members)},
 			},
 		})

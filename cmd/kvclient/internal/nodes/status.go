@@ -36,6 +36,9 @@ type (
 		Tasks      []admin.ClusterTask `json:"tasks,omitempty"`
 		TasksError string              `json:"tasks_error,omitempty"` // why they are not known
 		Paused     bool                `json:"paused,omitempty"`      // no move of them begins
+		// Level is the feature level of the cluster, and LevelWhy what is in the way of a higher one; nil: the seat has not said.
+		Level    *uint8 `json:"level,omitempty"`
+		LevelWhy string `json:"level_why,omitempty"`
 	}
 	// A mapReport is the shard map that the teller has in force.
 	mapReport struct {
@@ -182,7 +185,7 @@ func (r *statusReport) askTasks(ctx context.Context, a *app.App, of changer) {
 	case err != nil:
 		r.TasksError = a.Explain(err)
 	default:
-		r.Paused = answer.Paused
+		r.Paused, r.Level, r.LevelWhy = answer.Paused, &answer.Level, answer.LevelWhy
 		for _, t := range newTasksReport(answer).Tasks {
 			if !over(&t) {
 				r.Tasks = append(r.Tasks, t)
@@ -250,7 +253,7 @@ func (r *statusReport) text() string {
 		fmt.Fprintf(&b, "cluster %s, no shard map yet: kvclient cluster init NODE...\n\n", r.Name)
 	default:
 		fmt.Fprintf(&b, "cluster %s (%s)\nshard map version %d, digest %s, %d shards\n", r.Name, r.ID, r.Map.Version, r.Map.Digest, r.Map.Shards)
-		b.WriteString(r.metaText() + runningText(r.Tasks, r.Paused))
+		b.WriteString(r.metaText() + r.levelText() + runningText(r.Tasks, r.Paused))
 		if r.TasksError != "" {
 			fmt.Fprintf(&b, "whether the cluster is being changed is not known: %s\n", doctor.OneLine(r.TasksError))
 		}
@@ -315,7 +318,7 @@ func (n *nodeReport) text(r *statusReport) (line, note string) {
 		if s.Regions.Retired > 0 {
 			cells[1] += fmt.Sprintf(" (%d retired)", s.Regions.Retired)
 		}
-		note += fmt.Sprintf("\n%s: %s, up %s, lease %d ms, beat %d ms ago, at %s\n", name, doctor.OneLine(s.Version),
+		note += fmt.Sprintf("\n%s: %s, up %s, lease %d ms, beat %d ms ago, at %s\n", name, programText(&s.NodeProgram),
 			(time.Duration(s.Uptime) * time.Second).String(), s.LeaseMS, s.BeatAgeMS, doctor.OneLine(strings.Join(s.Fabrics, ", ")))
 	} else if n.StatusError != "" {
 		note += fmt.Sprintf("\n%s says nothing of itself: %s\n", name, doctor.OneLine(n.StatusError))
@@ -324,4 +327,31 @@ func (n *nodeReport) text(r *statusReport) (line, note string) {
 		name += "\t" + orDash(doctor.OneLine(n.Zone))
 	}
 	return strings.Join(append([]string{name, fmt.Sprint(n.Shards), n.State, path, read, send}, cells...), "\t") + "\n", note
+}
+
+// levelText is the feature level of the cluster for people; "": the seat has not said.
+func (r *statusReport) levelText() string {
+	switch {
+	case r.Level == nil:
+		return ""
+	case r.LevelWhy == "":
+		return fmt.Sprintf("feature level %d\n", *r.Level)
+	}
+	return fmt.Sprintf("feature level %d, which does not rise: %s\n", *r.Level, doctor.OneLine(r.LevelWhy))
+}
+
+// programText is which program a node runs, for people.
+func programText(p *wire.NodeProgram) string {
+	text := doctor.OneLine(p.Version)
+	if p.Revision != "" {
+		text += " (" + doctor.OneLine(p.Revision[:min(12, len(p.Revision))]) + ")"
+	}
+	switch l := p.Levels; {
+	case l == nil:
+	case l.Hold:
+		text += fmt.Sprintf(", reads feature levels %d to %d and holds the cluster's", l.Oldest, l.Newest)
+	default:
+		text += fmt.Sprintf(", reads feature levels %d to %d", l.Oldest, l.Newest)
+	}
+	return text
 }

@@ -1,0 +1,68 @@
+package linear
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A mute is a store that answers nothing, and counts what it was asked.
+type mute struct {
+	mu    sync.Mutex
+	asked map[bool]int // by whether it may have taken effect
+}
+
+func (m *mute) count(unknown bool, n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked[unknown] += n
+}
+
+func (m *mute) Do(_ context.Context, _ []byte, in *Input, _ int) (Output, error) {
+	if m.count(in.Op.Writes(), 1); in.Op.Writes() {
+		return Output{Unknown: true, Why: "who knows"}, nil
+	}
+	return Output{}, fmt.Errorf("%w: mute", ErrNothing)
+}
+
+func (m *mute) Batch(context.Context, [][]byte, *Input, int) (Output, error) {
+	m.count(true, 1)
+	return Output{Unknown: true, Why: "who knows"}, nil
+}
+
+func (m *mute) MultiGet(_ context.Context, keys [][]byte) ([]*Output, error) {
+	m.count(false, len(keys))
+	return make([]*Output, len(keys)), nil
+}
+
+func (m *mute) Scan(context.Context, []byte, bool) ([]Found, error) {
+	m.count(false, 1)
+	return nil, fmt.Errorf("%w: mute", ErrNothing)
+}
+
+// TestLapses: a workload tells of each call that had no answer, of whichever kind, with the time that it was given.
+func TestLapses(t *testing.T) {
+	m, told := &mute{asked: map[bool]int{}}, map[bool]int{}
+	var mu sync.Mutex
+	w := New(Config{
+		Seed: *seedFlag, Ops: 2000, Stores: []Store{m}, Can: ClientCan, Timeout: time.Hour, ShortEvery: 10, ShortUpTo: time.Second, Done: func(*Object) {},
+		Lapsed: func(l Lapse) {
+			mu.Lock()
+			defer mu.Unlock()
+			told[l.Unknown]++
+			short, patient := l.Given <= time.Second, l.Given > 59*time.Minute && l.Given <= time.Hour
+			if !short && !patient || l.Why == "" || l.Stopped || l.Took < 0 || l.Took > time.Minute || !strings.HasPrefix(l.Key, "{") {
+				t.Errorf("%v, %+v", l, l)
+			}
+		},
+	})
+	if err := w.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if told[true] != m.asked[true] || told[false] != m.asked[false] || told[true] == 0 || told[false] == 0 {
+		t.Errorf("told of %v, asked %v", told, m.asked)
+	}
+}
