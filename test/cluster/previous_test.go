@@ -14,7 +14,7 @@ import (
 const previousRelease = "4d34d473803a00a4629940b98ae530a4fd2a8122"
 
 // previous returns the directory of kvserver and kvclient of the previous release. They are built from its commit, once for each checkout. A tree that is no checkout has no
-// history to build from, and the test is skipped; a checkout without that commit is a failure, because the test would never run there.
+// history to build from, nor has a shallow one, and the test is skipped; a whole checkout without that commit is a failure, because the test would never run there.
 func previous(t *testing.T) string {
 	t.Helper()
 	root, err := filepath.Abs("../..")
@@ -27,7 +27,10 @@ func previous(t *testing.T) string {
 		return dir
 	}
 	if out, err := exec.Command("git", "-C", root, "cat-file", "-e", previousRelease+"^{commit}").CombinedOutput(); err != nil {
-		t.Fatalf("the history of this checkout has no commit %s, of which the previous release is: fetch it whole (git fetch --unshallow). %s", previousRelease, bytes.TrimSpace(out))
+		if shallow, err := exec.Command("git", "-C", root, "rev-parse", "--is-shallow-repository").Output(); err == nil && string(bytes.TrimSpace(shallow)) == "true" {
+			t.Skipf("the checkout is shallow and has no commit %s, of which the previous release is: git fetch --unshallow", previousRelease)
+		}
+		t.Fatalf("the history of this checkout has no commit %s, of which the previous release is: %s", previousRelease, bytes.TrimSpace(out))
 	}
 	src := t.TempDir()
 	archive := exec.Command("git", "-C", root, "archive", "--format=tar", previousRelease)
