@@ -57,7 +57,7 @@ check: ## the inner loop, at most 2.5 minutes with a warm cache: format, vet, sh
 	$(GO) vet ./...
 	$(GO) test -short -p 4 $$($(GO) list ./... | grep -v -e /test/ -e /bench/)
 
-test: ## everything that CI runs, in about 50 minutes on two cores
+test: ## everything that CI runs, in about 40 minutes on two cores
 	@scripts/steps prepare lint unit race mutants+crash fuzz-short e2e+cluster-test+security+lab-self+linearizability+sim+sim-cluster+ycsb+tears lab-guest demo
 
 test-all: ## test, and what takes longer: model, lab-cluster, lab-siw, nightly
