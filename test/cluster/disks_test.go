@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,11 +21,11 @@ import (
 
 // TestReplicaDisks: the disk of a leader hangs, then that of a follower, under load; then the disk of a leader is slow, and all are; then disks are full:
 // that of a leader, that of a follower, all. Groups whose leader cannot write are led by others, if these can; nothing acknowledged is lost, and when the disk is well again the node is too.
+// It runs alone, because it counts terms: a machine without processors for leaders elects others, whatever their disks do.
 func TestReplicaDisks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("freezes disks: make cluster-test")
 	}
-	parallel(t)
 	if why := cannotMount(); why != "" {
 		t.Skip(why)
 	}
@@ -71,9 +72,9 @@ func (s *siege) slows(t *testing.T, nodes ...*Server) {
 	const slow, quick = 100 * time.Millisecond, 20 * time.Millisecond
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	pulses := 0
+	var pulses atomic.Int32
 	wg.Go(func() {
-		for ; ctx.Err() == nil; pulses++ {
+		for ; ctx.Err() == nil; pulses.Add(1) {
 			for _, n := range nodes {
 				if out, err := exec.Command("fsfreeze", "-f", n.Dir()).CombinedOutput(); err != nil {
 					t.Errorf("the disk of %s is not frozen: %v: %s", n.ID, err, out)
@@ -92,14 +93,15 @@ func (s *siege) slows(t *testing.T, nodes ...*Server) {
 		stop()
 		wg.Wait()
 	}
-	defer thaw() // also when serves ends the scene
-	for began := time.Now(); time.Since(began) < 3*time.Second && !t.Failed(); {
+	defer thaw()        // also when serves ends the scene
+	enough := within(t) // a machine without a processor for fsfreeze takes its time
+	for began := time.Now(); (time.Since(began) < 3*time.Second || pulses.Load() < 5 && enough.Err() == nil) && !t.Failed(); {
 		s.serves(t, "slow")
 		pause(t.Context(), 200*time.Millisecond)
 	}
 	thaw()
-	if t.Logf("the disks were slow %d times", pulses); pulses < 5 {
-		t.Errorf("the disks were slow %d times, expected many: nothing was tried", pulses)
+	if n := pulses.Load(); n < 5 {
+		t.Errorf("the disks were slow %d times, expected many: nothing was tried", n)
 	}
 }
 
@@ -130,10 +132,13 @@ func (s *siege) taken(t *testing.T, when string, key []byte, value string) {
 			break
 		}
 		if refused++; !errors.Is(err, client.ErrNoSpace) {
-			t.Fatalf("%s: %v", when, err)
+			t.Errorf("%s: a put of %q: %v", when, key, err)
+			return
 		}
 	}
-	t.Logf("%s: a put of %q is taken, %d were refused", when, key, refused)
+	if refused > 0 {
+		t.Logf("%s: a put of %q is taken, %d were refused", when, key, refused)
+	}
 }
 
 // has gets keys that have to be there.
@@ -209,10 +214,7 @@ func (s *siege) followerIsFull(t *testing.T) {
 			acknowledged[string(key)] = text
 			wg.Go(func() {
 				for range 32 {
-					if err := s.probe.Put(within(t), key, []byte(text)); err != nil {
-						t.Errorf("beside a full disk: %v", err)
-						return
-					}
+					s.taken(t, "beside a full disk", key, text)
 				}
 			})
 		}
