@@ -156,13 +156,4 @@ func (c *Changer) Stop() {
 }
 
 // rest waits; false: the Changer ends.
-func (c *Changer) rest(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-c.ctx.Done():
-		return false
-	}
-}
+func (c *Changer) rest(d time.Duration) bool { return rests(c.ctx, d) }
