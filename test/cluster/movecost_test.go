@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/rdmakv/rdmakv/client"
 )
 
 var moveBytes = flag.Int64("move-bytes", 0, "bytes of values that TestMoveCost moves; 0: it moves none")
@@ -38,7 +40,7 @@ func TestMoveCost(t *testing.T) {
 	conn := w.dial("east")
 	v := newMoved(int(*moveBytes / movedValue))
 	began := time.Now()
-	must(t, v.put(within(t), conn))
+	must(t, v.put(t.Context(), conn))
 	t.Logf("%d values of %d bytes were put in %v", v.keys, movedValue, time.Since(began).Round(time.Millisecond))
 	w.allTakePart(t)
 
@@ -78,7 +80,7 @@ func TestMoveCost(t *testing.T) {
 			}
 		}
 	}
-	must(t, v.check(within(t), conn))
+	must(t, v.check(t.Context(), conn))
 	w.alikeFrom(t, w.net.Host("east"), 1)
 }
 
@@ -101,8 +103,6 @@ func newMoved(keys int) *moved {
 	return v
 }
 
-func (v *moved) key(i int) []byte { return fmt.Appendf(nil, "moved %08d", i) }
-
 // value appends the value of a key to an empty slice.
 func (v *moved) value(i int, b []byte) []byte {
 	at := i * (movedValue + 11) % (8 << 20)
@@ -110,21 +110,26 @@ func (v *moved) value(i int, b []byte) []byte {
 	return append(b, v.noise[at:at+movedValue-8]...)
 }
 
-// each calls f for every key, on 64 goroutines, and returns the first error.
-func (v *moved) each(f func(i int, value []byte) error) error {
+// movedTogether keys are put by one batch, so their names have the same part in braces, which decides the shard.
+const movedTogether = 16
+
+func (v *moved) key(i int) []byte {
+	return fmt.Appendf(nil, "moved {%06d} %02d", i/movedTogether, i%movedTogether)
+}
+
+// each calls f for every batch of keys, the first of which is i, on 32 goroutines, and returns the first errors.
+func (v *moved) each(f func(i int) error) error {
 	var wg sync.WaitGroup
 	var next atomic.Int64
-	errs := make([]error, 64)
+	errs := make([]error, 32)
 	for n := range errs {
 		wg.Go(func() {
-			var value []byte
 			for errs[n] == nil {
-				i := int(next.Add(1) - 1)
+				i := int(next.Add(movedTogether) - movedTogether)
 				if i >= v.keys {
 					return
 				}
-				value = v.value(i, value)
-				errs[n] = f(i, value)
+				errs[n] = f(i)
 			}
 		})
 	}
@@ -134,12 +139,28 @@ func (v *moved) each(f func(i int, value []byte) error) error {
 
 // put puts all keys.
 func (v *moved) put(ctx context.Context, c *Conn) error {
-	return v.each(func(i int, value []byte) error { return c.Put(ctx, v.key(i), value) })
+	return v.each(func(first int) error {
+		var b client.Batch
+		for i := first; i < min(first+movedTogether, v.keys); i++ {
+			b.Put(v.key(i), v.value(i, nil))
+		}
+		each, cancel := context.WithTimeout(ctx, PatientLimit)
+		defer cancel()
+		_, err := c.WriteBatch(each, &b)
+		return err
+	})
 }
 
 // check gets all keys.
 func (v *moved) check(ctx context.Context, c *Conn) error {
-	return v.each(func(i int, value []byte) error { return v.same(ctx, c, i, value) })
+	return v.each(func(first int) (err error) {
+		for i := first; err == nil && i < min(first+movedTogether, v.keys); i++ {
+			each, cancel := context.WithTimeout(ctx, PatientLimit)
+			err = v.same(each, c, i, v.value(i, nil))
+			cancel()
+		}
+		return err
+	})
 }
 
 // same gets a key and compares its value.
