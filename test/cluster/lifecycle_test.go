@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -94,12 +95,7 @@ func (l *life) String() string {
 // members are the nodes of the cluster, in, and those that run and are none of it, out, in a random order.
 func (l *life) members(t *testing.T) (in, out []string) {
 	t.Helper()
-	st, err := l.status(t, l.net.Host("east"), l.Nodes[0])
-	must(t, err)
-	weight := map[string]uint32{}
-	for _, n := range st.Nodes {
-		weight[n.ID] = n.Weight
-	}
+	weight := l.weights(t)
 	for _, i := range l.rng.Perm(len(l.Nodes)) {
 		if id := l.Nodes[i].ID; weight[id] > 0 {
 			in = append(in, id)
@@ -108,6 +104,41 @@ func (l *life) members(t *testing.T) (in, out []string) {
 		}
 	}
 	return in, out
+}
+
+// weights are those of the nodes in the map, some of which may be away.
+func (l *life) weights(t *testing.T) map[string]uint32 {
+	t.Helper()
+	weight := map[string]uint32{}
+	for ctx := within(t); len(weight) == 0; pause(ctx, 100*time.Millisecond) {
+		var st status
+		out, code, errOut := l.kvclient(t, l.net.Host("east"), l.asked("cluster", "status", "-o", "json")...) // the exit code is that of nodes that are away
+		err := json.Unmarshal([]byte(out), &st)
+		for _, n := range st.Nodes {
+			if n.Weight > 0 {
+				weight[n.ID] = n.Weight
+			}
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("cluster status tells of no node: %d, %v: %s%s", code, err, out, errOut)
+		}
+	}
+	return weight
+}
+
+// starts starts a node again, and waits until it is ready if it is of the cluster: one that has left meanwhile never is.
+func (l *life) starts(t *testing.T, s *Server) {
+	t.Helper()
+	must(t, s.Start(within(t)))
+	for ctx := within(t); ; {
+		code, text := l.admin(s, "GET", "/readyz")
+		if code == 200 || l.weights(t)[s.ID] == 0 {
+			return
+		}
+		if pause(ctx, 100*time.Millisecond); ctx.Err() != nil {
+			t.Fatalf("node %s is not ready: %d %s", s.ID, code, text)
+		}
+	}
 }
 
 // resize is a command after which the cluster has five nodes, or three.
@@ -177,8 +208,7 @@ func (l *life) kill(t *testing.T, part string) string {
 	}
 	must(t, s.Kill())
 	pause(t.Context(), upTo(l.rng, time.Second))
-	must(t, s.Start(within(t)))
-	l.ready(t, s)
+	l.starts(t, s)
 	l.tally["kill of "+part]++
 	return fmt.Sprintf(" %s (%s) was killed;", id, part)
 }
@@ -202,8 +232,7 @@ func (l *life) rolls(t *testing.T) {
 	for _, i := range l.rng.Perm(len(l.Nodes)) {
 		s := l.Nodes[i]
 		must(t, s.Stop(patience))
-		must(t, s.Start(within(t)))
-		l.ready(t, s)
+		l.starts(t, s)
 	}
 	l.tally["rolling restart"]++
 }
