@@ -141,8 +141,8 @@ func (b *Base) Incoming(ctx context.Context, group uint64, rate int64) (*tables.
 }
 
 // incomingSync is how much of what takes the place of a group's keys is written between syncs. While a piece is written the disk is given the next one, so it has
-// twice as much to do at most, which a sync of the log has to wait for: 1 MiB, as much as may come at once after a rest anyway. With pieces of 128 KiB, as checkpoints have,
-// a replica comes with 12 MiB a second to a disk that others use too and that takes 10 ms for a write.
+// twice as much to do at most, which a sync of the log has to wait for: 1 MiB, as much as may come at once after a rest anyway. With
+// pieces of 128 KiB, as checkpoints have, a replica comes as fast as a busy disk answers for such a piece, however high the rate is (docs/decisions/2026-11-30-live-change.md).
 const incomingSync = 512 << 10
 
 // incomingName begins the names of these directories.
