@@ -35,7 +35,7 @@ func TestLifecycle(t *testing.T) {
 	probe := w.dial("west")
 	kept := newMoved(8 << 10)
 	must(t, kept.put(t.Context(), probe))
-	load, conns := w.startLoad("life", 16)
+	load, conns := w.startLoad("life", func(o *LoadOptions) { o.Readers, o.Timeout = 16, time.Minute }) // a busy machine may rest for seconds, beside what is done to it
 	growing := w.grow(200 * time.Millisecond)
 	parts := []struct {
 		name string
@@ -154,7 +154,13 @@ func (l *life) resize(t *testing.T) []string {
 // change has an operator give a command, and kills nodes while it is done.
 func (l *life) change(t *testing.T, args ...string) {
 	t.Helper()
-	l.follow(t, l.begins(t, append(slices.Clone(args), "--yes")...), args, "the seat", "a source", "a target")
+	l.follow(t, l.gives(t, args), args, "the seat", "a source", "a target")
+}
+
+// gives begins a command, which waits for answers for as long as anything may take.
+func (l *life) gives(t *testing.T, args []string) *running {
+	t.Helper()
+	return l.begins(t, append(slices.Clone(args), "--yes", "--timeout", "2m")...)
 }
 
 // follow kills nodes of these parts until a command has ended, which ends well.
@@ -224,7 +230,7 @@ func (l *life) dies(t *testing.T) {
 	must(t, s.Start(within(t)))
 	args := []string{"replace", old.ID, s.ID}
 	// Of the others no further one may be away: two of three replicas of a group would be.
-	l.follow(t, l.begins(t, append(slices.Clone(args), "--yes")...), args, "a target")
+	l.follow(t, l.gives(t, args), args, "a target")
 }
 
 // rolls restarts the nodes one after the other, each when the one before is ready.
@@ -256,7 +262,7 @@ func (l *life) cancels(t *testing.T) {
 func (l *life) pauses(t *testing.T) {
 	l.must("east", l.asked("cluster", "pause")...)
 	args := l.resize(t)
-	p := l.begins(t, append(slices.Clone(args), "--yes")...)
+	p := l.gives(t, args)
 	l.awaitTasks(t, "the task runs", func(ts *tasks) bool { return ts.running() == 1 })
 	pause(t.Context(), upTo(l.rng, 2*time.Second))
 	ts := l.tasks(t)

@@ -40,8 +40,8 @@ func besiege(t *testing.T, name string, change func(*world)) *siege {
 	return s
 }
 
-// startLoad starts a load of two clients on each host, beside whose writers so many only read.
-func (w *world) startLoad(name string, readers ...int) (load *Load, conns []*Conn) {
+// startLoad starts a load of two clients on each host; change may change what it does.
+func (w *world) startLoad(name string, change ...func(*LoadOptions)) (load *Load, conns []*Conn) {
 	var stores []linear.Store
 	for _, host := range clientHosts {
 		for range 2 {
@@ -50,8 +50,8 @@ func (w *world) startLoad(name string, readers ...int) (load *Load, conns []*Con
 		}
 	}
 	o := LoadOptions{Name: name + "-" + w.net.Kind(), Seed: *seedFlag, Stores: stores, Dir: outDir(), Pace: 20 * time.Millisecond, Replicas: true}
-	for _, n := range readers {
-		o.Readers += n
+	for _, f := range change {
+		f(&o)
 	}
 	return StartLoad(w.t.Context(), o), conns
 }
