@@ -249,17 +249,12 @@ func TestAdoptedIsSent(t *testing.T) {
 	first.adopts(g)
 	first.leads(0)
 	c.join(second, 2)
-	c.mu.Lock()
-	if c.snapshots[pair] == 0 {
-		t.Error("it came without a snapshot")
-	}
-	c.mu.Unlock()
-	waitFor(t, "the other one to lead", func() bool {
-		if err := EngineOf(first.Store).Transfer(t.Context(), pair, 2); err != nil {
-			return false
-		}
-		return c.leader(0) == second
+	waitFor(t, "it to have come by a snapshot", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.snapshots[pair] > 0
 	})
+	c.lead(pair, second)
 	c.change(pair, 0, func(now *consensus.Config) { now.Voters = without(now.Voters, 1) })
 	c.cut(0, true)
 	e.check(second.node)
