@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -25,13 +26,15 @@ func TestAdopt(t *testing.T) {
 		return []byte(strings.Repeat(fmt.Sprintf("before %d ", i), []int{1, 200, 10_000}[i%3]))
 	}
 	for i := range keys {
-		var options []client.PutOption
+		var o client.PutOptions
 		if i%10 == 0 {
-			options = append(options, client.TTL(patience*10))
+			o.TTL = 10 * patience
 		}
-		must(t, alone.Put(within(t), key(i), value(i), options...))
+		_, err := alone.PutWith(within(t), key(i), value(i), o)
+		must(t, err)
 	}
-	must(t, alone.Delete(within(t), key(1)))
+	_, err := alone.Delete(within(t), key(1))
+	must(t, err)
 	adopt := func(more ...string) []string {
 		return append([]string{"--server", n1.Addr(), "cluster", "init", "--adopt"}, more...)
 	}
@@ -54,15 +57,17 @@ func TestAdopt(t *testing.T) {
 		t.Helper()
 		for i := range keys {
 			got, err := c.Get(within(t), key(i))
-			switch {
-			case i == 1:
-				if err == nil {
-					t.Errorf("%s was deleted, and is there", key(i))
+			if i == 1 {
+				if !errors.Is(err, client.ErrNotFound) {
+					t.Errorf("%s was deleted, and is there: %v", key(i), err)
 				}
-			case err != nil || string(got.Value) != string(value(i)):
-				t.Fatalf("%s has %d bytes (%v), and had %d", key(i), len(got.Value), err, len(value(i)))
-			case (i%10 == 0) != !got.Expires.IsZero():
-				t.Errorf("%s expires %v", key(i), got.Expires)
+				continue
+			}
+			if err != nil || string(got) != string(value(i)) {
+				t.Fatalf("%s has %d bytes (%v), and had %d", key(i), len(got), err, len(value(i)))
+			}
+			if info, err := c.Stat(within(t), key(i)); err != nil || (i%10 == 0) == info.Expiry.IsZero() {
+				t.Errorf("%s: %+v, %v", key(i), info, err)
 			}
 		}
 	}
