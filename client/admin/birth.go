@@ -240,7 +240,7 @@ func (o *InitOptions) check(in, zoned int) error {
 
 // isLike says whether a map is what the options ask for.
 func (o *InitOptions) isLike(m *cluster.Map) bool {
-	if m.Replication == nil || o.Adopt {
+	if m.Replication == nil || o.Adopt || m.Replication.Adopts && o.Replicas < 2 {
 		return o.Replicas < 2 && o.Adopt == (m.Replication != nil && m.Replication.Adopts) && (o.Groups == 0 || o.Groups == len(m.Replication.Groups))
 	}
 	return replicasOfEach(m) == o.Replicas && (o.Groups == 0 || o.Groups == len(m.Replication.Groups))

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/iwarp"
 )
 
 // TestAdopt: a server that was alone with its keys becomes the first node of a cluster, in place: init --adopt, two more nodes, three replicas, under a judged load; and when the first node is killed, every key is
@@ -19,7 +21,8 @@ func TestAdopt(t *testing.T) {
 	w := newWorld(t)
 	n1, east := w.Nodes[0], w.net.Host("east")
 	must(t, n1.StartAlone(within(t)))
-	alone := w.dial("east", func(o *ConnOptions) { o.Addrs = []string{n1.Addr()} })
+	alone, err := client.Dial(within(t), client.Config{Servers: []string{n1.Addr()}, Fabrics: []rdma.Fabric{east.Fabric(iwarp.New(iwarp.Options{}))}, Secret: w.Secret, Timeout: PatientLimit})
+	must(t, err)
 	const keys = 400
 	key := func(i int) []byte { return fmt.Appendf(nil, "kept %d", i) }
 	value := func(i int) []byte { // some stand apart from their records, some in tables
@@ -33,8 +36,9 @@ func TestAdopt(t *testing.T) {
 		_, err := alone.PutWith(within(t), key(i), value(i), o)
 		must(t, err)
 	}
-	_, err := alone.Delete(within(t), key(1))
+	_, err = alone.Delete(within(t), key(1))
 	must(t, err)
+	must(t, alone.Close())
 	adopt := func(more ...string) []string {
 		return append([]string{"--server", n1.Addr(), "cluster", "init", "--adopt"}, more...)
 	}
