@@ -95,7 +95,7 @@ func AddGroup(ctx context.Context, s *Store, c Group) error {
 		if err := s.ckpt.Now(ctx); err != nil {
 			return err
 		}
-		m.found.Turn.Next = s.newestOwn(shards).Number() + adoptGap
+		m.found.Turn.Next = newestOwn(s, shards).Number() + adoptGap
 		if m.found.Turn.Next > layout.MaxNumber-adoptRoom {
 			return ErrEpochs
 		}
@@ -145,7 +145,7 @@ func MayAddGroups(ctx context.Context, s *Store, shards []uint16, adopts bool) e
 		}
 	}
 	if adopts {
-		if s.newestOwn(shards).Number() > layout.MaxNumber-adoptRoom-adoptGap {
+		if newestOwn(s, shards).Number() > layout.MaxNumber-adoptRoom-adoptGap {
 			return ErrEpochs
 		}
 		return nil
@@ -261,7 +261,7 @@ func (m *member) adopt(ctx context.Context, s *Store, g *groupSide) error {
 				return fmt.Errorf("%w: the log has %d writes of shard %d that the base has not", ErrGroups, n, id)
 			}
 		}
-		if newest := s.newestOwn(m.found.Shards); newest >= m.found.Turn.Newest(0) {
+		if newest := newestOwn(s, m.found.Shards); newest >= m.found.Turn.Newest(0) {
 			return fmt.Errorf("%w: version %v was given out while the group was made, which begins behind number %d", ErrGroups, newest, m.found.Turn.Next)
 		}
 		if err := g.create(s, m); err != nil {
@@ -292,7 +292,7 @@ func (m *member) adopt(ctx context.Context, s *Store, g *groupSide) error {
 }
 
 // newestOwn is the newest version that was given out in shards which are the store's own, or a newer one: a start gives out none below those of all lives before.
-func (s *Store) newestOwn(shards []uint16) (newest layout.Version) {
+func newestOwn(s *Store, shards []uint16) (newest layout.Version) {
 	for _, id := range shards {
 		newest = max(newest, s.shards[id].Marks().Ordered)
 	}
