@@ -262,6 +262,11 @@ func (r *Router) adopt(p *peer.Peer) {
 // closes the peers that it names no more.
 func (r *Router) installLocked(m *cluster.Map) {
 	old := r.table.Load()
+	if m.Replication != nil && old.m != nil && old.m.Replication == nil {
+		// The cluster got groups, which know the requests that their nodes have answered. Names of writes count anew, by group, so they are those of another client: else a
+		// first write would be taken for one that was answered before, and be lost.
+		crand.Read(r.client[:])
+	}
 	t := &table{m: m, digest: m.Digest(), peers: make(map[string]*peer.Peer)}
 	for _, n := range m.Nodes {
 		p := old.peers[n.ID]
