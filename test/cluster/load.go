@@ -20,7 +20,6 @@ type LoadOptions struct {
 	Prefix  string // of all keys; default "w"
 	Dir     string // where histories go that do not fit
 	Pace    time.Duration
-	Timeout time.Duration // of a call; default 20 s
 	// Replicas: the keys are in groups of replicas, where the parts of a batch have other versions.
 	Replicas bool
 }
@@ -98,7 +97,7 @@ func StartLoad(ctx context.Context, o LoadOptions) *Load {
 		Workers: o.Workers, Readers: o.Readers, Objects: 24, OpsPerObject: 500, Sizes: []int{9, 16, 40, 100, 300, 1000, 3000, 70_000},
 		ShortEvery: 50, ShortUpTo: 50 * time.Millisecond,
 		TTLFrom: 20 * time.Millisecond, TTLUpTo: 2 * time.Second,
-		Pace: o.Pace, Timeout: o.Timeout, Done: l.c.Add, Lapsed: l.lapsed,
+		Pace: o.Pace, Done: l.c.Add, Lapsed: l.lapsed,
 	})
 	ctx, l.cancel = context.WithCancel(ctx)
 	go func() { l.done <- l.w.Run(ctx) }()
