@@ -44,6 +44,7 @@ var (
 //	the node, and its store, of a replica that both have      else one replica would vote twice, or have forgotten its vote (R18)
 //	that ids of replicas rise                                 a node that got a group again is another replica of it
 //	which meta groups were made anew                          ErrTwoMetas: the cluster has two of them
+//	the name of a space, and how many groups it has           a key would be looked for in another group; a space may come, above all numbers that were, and go
 //
 // Without replicas the first map is also the last: ErrNotYet. But one may get groups, which begin with what its nodes have (Replication.Adopts): the shards stay where they are. Later maps may follow that
 // one at nodes that have not heard of it.
@@ -73,7 +74,7 @@ func CheckChange(previous, next *Map) error {
 	case previous.Replication == nil || next.Replication == nil:
 		return fmt.Errorf("%w (version %d is in force, version %d was wanted)", ErrNotYet, previous.Version, next.Version)
 	}
-	return checkFixed(previous, next)
+	return (&change{previous, next}).check()
 }
 
 // checkUpgrade says whether next, which has groups that begin with what nodes have, may follow previous, which has none. By the map with which they begin each node keeps the shards that it owns.
@@ -89,72 +90,87 @@ func checkUpgrade(previous, next *Map) error {
 	return nil
 }
 
-// checkFixed compares what stays for ever in two maps with replicas, each of which is well formed. ErrFixed.
-func checkFixed(previous, next *Map) error {
-	fixed := func(text string, args ...any) error {
-		return fmt.Errorf("%w: %s (version %d is in force, version %d was wanted)", ErrFixed, fmt.Sprintf(text, args...), previous.Version, next.Version)
-	}
-	before, after := previous.Replication, next.Replication
+// A change is two maps with replicas, each of which is well formed, of which the second one is to follow the first.
+type change struct{ previous, next *Map }
+
+// fixed is an error about what stays for ever. ErrFixed.
+func (c *change) fixed(text string, args ...any) error {
+	return fmt.Errorf("%w: %s (version %d is in force, version %d was wanted)", ErrFixed, fmt.Sprintf(text, args...), c.previous.Version, c.next.Version)
+}
+
+// check compares what stays for ever. ErrFixed.
+func (c *change) check() error {
+	before, after := c.previous.Replication, c.next.Replication
 	switch {
-	case len(previous.Owner) != len(next.Owner):
-		return fixed("%d shards become %d", len(previous.Owner), len(next.Owner))
+	case len(c.previous.Owner) != len(c.next.Owner):
+		return c.fixed("%d shards become %d", len(c.previous.Owner), len(c.next.Owner))
 	case before.Meta != nil && after.Meta == nil:
-		return fixed("the meta group is gone")
-	case before.Born != after.Born && (before.Meta != nil || after.Born != previous.Version+1) || before.Adopts != after.Adopts:
-		return fixed("groups that began by map %d are said to have begun by map %d", max(1, before.Born), max(1, after.Born))
+		return c.fixed("the meta group is gone")
+	case before.Born != after.Born && (before.Meta != nil || after.Born != c.previous.Version+1) || before.Adopts != after.Adopts:
+		return c.fixed("groups that began by map %d are said to have begun by map %d", max(1, before.Born), max(1, after.Born))
 	case len(before.Groups) != len(after.Groups):
-		return fixed("%d groups become %d", len(before.Groups), len(after.Groups))
+		return c.fixed("%d groups become %d", len(before.Groups), len(after.Groups))
 	}
-	last := before.Groups[len(before.Groups)-1].ID // the highest id that ever was: a group that takes the place of another one has the highest
+	last := before.last() // a group that takes the place of another one has a higher one
 	to := make([]*Group, len(before.Groups))
 	for shard, g := range before.Group {
 		was, is := &before.Groups[g], &after.Groups[after.Group[shard]]
-		switch {
-		case to[g] != nil && to[g].ID != is.ID:
-			return fixed("shards of group %d go to groups %d and %d", was.ID, to[g].ID, is.ID)
-		case is.ID == was.ID && (is.Was != was.Was || is.Times != was.Times):
-			return fixed("group %d, which was group %d, is said to have been group %d", was.ID, was.Was, is.Was)
-		case is.ID == was.ID && is.Phase < was.Phase:
-			return fixed("group %d goes from phase %d to phase %d", was.ID, was.Phase, is.Phase)
-		case is.ID != was.ID && (is.ID <= last || !is.follows(was)):
-			return fixed("shard %d goes from group %d to group %d, which was group %d", shard, was.ID, is.ID, is.Was)
+		if to[g] != nil && to[g].ID != is.ID {
+			return c.fixed("shards of group %d go to groups %d and %d", was.ID, to[g].ID, is.ID)
+		}
+		if to[g] == nil {
+			if err := c.group(shard, was, is, last); err != nil {
+				return err
+			}
 		}
 		to[g] = is
 	}
 	seen := make(map[uint32]bool) // as many groups as before, and each goes to one of its own, so none comes out of nothing
 	for i, is := range to {
 		if seen[is.ID] {
-			return fixed("group %d gets shards of several groups, of group %d too", is.ID, before.Groups[i].ID)
+			return c.fixed("group %d gets shards of several groups, of group %d too", is.ID, before.Groups[i].ID)
 		}
 		seen[is.ID] = true
 	}
-	of := func(was, is *Group) error {
-		for _, p := range was.Replicas {
-			node := previous.Nodes[p.Node].ID
-			for _, q := range is.Replicas {
-				at := next.Nodes[q.Node].ID
-				switch {
-				case q.ID == p.ID && at != node:
-					return fixed("replica %d of group %d goes from node %q to node %q: it needs another id there", p.ID, was.ID, node, at)
-				case q.ID == p.ID && after.Stores[q.Node] != before.Stores[p.Node]:
-					return fixed("replica %d of group %d at node %q is to be in another store: it needs another id there", p.ID, was.ID, node)
-				case at == node && q.ID < p.ID:
-					return fixed("replica %d of group %d at node %q becomes replica %d: ids rise", p.ID, was.ID, node, q.ID)
-				}
-			}
-		}
-		return nil
-	}
-	for i := range before.Groups {
-		if before.Groups[i].ID != to[i].ID {
-			continue // a group that is burnt, and one whose replicas are others
-		}
-		if err := of(&before.Groups[i], to[i]); err != nil {
+	if before.Meta != nil {
+		if err := c.replicas(before.Meta, after.Meta); err != nil {
 			return err
 		}
 	}
-	if before.Meta != nil {
-		return of(before.Meta, after.Meta)
+	return c.checkSpaces()
+}
+
+// group compares a group, which has a shard, with the one that has it afterwards: itself, or one that has taken its place, whose number is above all that were.
+func (c *change) group(shard int, was, is *Group, last uint32) error {
+	switch {
+	case is.ID == was.ID && (is.Was != was.Was || is.Times != was.Times):
+		return c.fixed("group %d, which was group %d, is said to have been group %d", was.ID, was.Was, is.Was)
+	case is.ID == was.ID && is.Phase < was.Phase:
+		return c.fixed("group %d goes from phase %d to phase %d", was.ID, was.Phase, is.Phase)
+	case is.ID == was.ID:
+		return c.replicas(was, is)
+	case is.ID <= last || !is.follows(was):
+		return c.fixed("shard %d goes from group %d to group %d, which was group %d", shard, was.ID, is.ID, is.Was)
+	}
+	return nil
+}
+
+// replicas compares the replicas of a group.
+func (c *change) replicas(was, is *Group) error {
+	before, after := c.previous.Replication, c.next.Replication
+	for _, p := range was.Replicas {
+		node := c.previous.Nodes[p.Node].ID
+		for _, q := range is.Replicas {
+			at := c.next.Nodes[q.Node].ID
+			switch {
+			case q.ID == p.ID && at != node:
+				return c.fixed("replica %d of group %d goes from node %q to node %q: it needs another id there", p.ID, was.ID, node, at)
+			case q.ID == p.ID && after.Stores[q.Node] != before.Stores[p.Node]:
+				return c.fixed("replica %d of group %d at node %q is to be in another store: it needs another id there", p.ID, was.ID, node)
+			case at == node && q.ID < p.ID:
+				return c.fixed("replica %d of group %d at node %q becomes replica %d: ids rise", p.ID, was.ID, node, q.ID)
+			}
+		}
 	}
 	return nil
 }

@@ -137,6 +137,7 @@ func samples() map[string][]byte {
 		"replicas":   AppendMap(nil, fixed(sampleReplicas())),
 		"live":       AppendMap(nil, sampleLive()),
 		"recovered":  AppendMap(nil, sampleRecovered()),
+		"spaces":     AppendMap(nil, sampleSpaces()),
 	}
 }
 
@@ -161,7 +162,7 @@ func reencode(kind string, b []byte) ([]byte, error) {
 			return nil, err
 		}
 		return AppendTable(nil, v), nil
-	case "map", "replicas", "live", "recovered":
+	case "map", "replicas", "live", "recovered", "spaces":
 		v, err := ParseMap(b)
 		if err != nil {
 			return nil, err

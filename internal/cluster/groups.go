@@ -45,6 +45,9 @@ type Replication struct {
 	// was made with groups: they began by version 1, and with nothing.
 	Born   uint64
 	Adopts bool
+	// Spaces are those of tenants (spaces.go), and Last is the highest number that a group or a space ever had; 0: there never was a space, and the last group has the highest.
+	Spaces []Space
+	Last   uint32
 	// Meta is the meta group, whose ID is 0; nil: there is none, so that the map can never be changed (a map of format 2, which older versions have made; Zones
 	// is nil then, too).
 	Meta *Group
@@ -113,14 +116,22 @@ func (r *Replication) check(m *Map) error {
 			return malformed("group %d has no shards", g.ID)
 		case g.ID == 0 || i > 0 && g.ID <= r.Groups[i-1].ID:
 			return malformed("group %d stands behind a group of that or a higher number", g.ID)
-		case g.Was >= g.ID || (g.Was == 0) != (g.Times == 0) || g.Was == 0 && g.Phase != Begins || g.Phase > Settled:
-			return malformed("group %d is said to have been group %d, %d times, in phase %d", g.ID, g.Was, g.Times, g.Phase)
+		case g.lineage() != nil:
+			return g.lineage()
 		case g.Was != 0 && (m.Version == 1 || slices.ContainsFunc(r.Groups, func(o Group) bool { return o.ID == g.Was || o.Was == g.Was && o.ID != g.ID })):
 			return malformed("group %d is said to have been group %d, which is there, or is another one, or never was", g.ID, g.Was)
 		}
 		if err := g.check(m); err != nil {
 			return err
 		}
+	}
+	return r.checkSpaces(m)
+}
+
+// lineage holds what a group says of those before it to what can be.
+func (g *Group) lineage() error {
+	if g.Was >= g.ID || (g.Was == 0) != (g.Times == 0) || g.Was == 0 && g.Phase != Begins || g.Phase > Settled {
+		return malformed("group %d is said to have been group %d, %d times, in phase %d", g.ID, g.Was, g.Times, g.Phase)
 	}
 	return nil
 }
@@ -180,10 +191,18 @@ func (r *Replication) checkFormat() error {
 		}
 	}
 	for _, g := range append([]Group{*r.Meta}, r.Groups...) {
-		for _, p := range g.Replicas {
-			if p.ID > g.Top {
-				return malformed("group %d has replica %d, and the highest that it ever had is said to be %d", g.ID, p.ID, g.Top)
-			}
+		if err := g.checkTop(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkTop holds the ids of a group's replicas to the highest that it ever had.
+func (g *Group) checkTop() error {
+	for _, p := range g.Replicas {
+		if p.ID > g.Top {
+			return malformed("group %d has replica %d, and the highest that it ever had is said to be %d", g.ID, p.ID, g.Top)
 		}
 	}
 	return nil
@@ -263,9 +282,14 @@ func (r *Replication) ShardsOf(group int) (shards []uint16) {
 //
 //	as format 4, and behind it ┌born┬adopts┐
 //	                           └8   ┴1     ┘
+//
+// and one of format 6, of a cluster in which tenants have, or had, spaces with groups:
+//
+//	as format 5, where born may be 0, and behind it what appendSpaces says
 func appendReplication(dst []byte, r *Replication) []byte {
 	dst = le.AppendUint16(dst, uint16(len(r.Groups)))
-	live, born := r.Meta != nil, r.Born != 0
+	live, spaces := r.Meta != nil, r.Last != 0
+	born := spaces || r.Born != 0
 	was := born || r.recovered()
 	for i := range r.Stores {
 		dst = append(dst, r.Stores[i][:]...)
@@ -294,6 +318,9 @@ func appendReplication(dst []byte, r *Replication) []byte {
 			dst[len(dst)-1] = 1
 		}
 	}
+	if spaces {
+		dst = appendSpaces(dst, r)
+	}
 	return dst
 }
 
@@ -302,7 +329,7 @@ func (r *Replication) recovered() bool {
 	return len(r.Lives) > 0 || slices.ContainsFunc(r.Groups, func(g Group) bool { return g.Was != 0 })
 }
 
-// appendGroup appends a group; live: of a map of format 3 or 4, was: of format 4.
+// appendGroup appends a group; live: of a map of a format from 3 on, was: from 4 on.
 func appendGroup(dst []byte, g *Group, live, was bool) []byte {
 	dst = le.AppendUint32(dst, g.ID)
 	if live {
@@ -325,7 +352,10 @@ func appendGroup(dst []byte, g *Group, live, was bool) []byte {
 }
 
 // maxReplication bounds its bytes.
-const maxReplication = 2 + MaxNodes*(16+1+MaxName) + MaxShards*2 + (1+MaxGroups)*(20+maxInMap*11) + 1 + MaxGenerations*8 + 9
+const maxReplication = 2 + MaxNodes*(16+1+MaxName) + MaxShards*2 + (1+MaxGroups)*maxGroup + 1 + MaxGenerations*8 + 9 + maxSpaces
+
+// maxGroup bounds those of a group.
+const maxGroup = 20 + maxInMap*11
 
 // replication reads it, of a map of so many nodes and shards, and of a format from 2 on.
 func (f *fields) replication(nodes, shards int, format uint8) *Replication {
@@ -365,15 +395,18 @@ func (f *fields) replication(nodes, shards int, format uint8) *Replication {
 			r.Lives = append(r.Lives, f.u64())
 		}
 	}
-	if format == bornFormat {
+	if format >= bornFormat {
 		r.Born = f.u64()
 		adopts := f.u8()
-		if f.err == nil && (adopts > 1 || r.Born == 0) {
+		if f.err == nil && (adopts > 1 || r.Born == 0 && format == bornFormat) {
 			f.fail(malformed("groups that began by map %d, and with what nodes had: %d", r.Born, adopts))
 		}
 		r.Adopts = adopts == 1
 	} else if was && f.err == nil && !r.recovered() {
 		f.fail(malformed("a shard map of format %d in which no group was another one", recoveredFormat))
+	}
+	if format == spacesFormat && f.err == nil {
+		f.spaces(r)
 	}
 	return r
 }

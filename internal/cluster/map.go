@@ -202,20 +202,21 @@ func (m *Map) String() string {
 	return fmt.Sprintf("shard map of cluster %s, version %d, digest %016x: %d shards on %d nodes", m.identity(), m.Version, m.Digest(), len(m.Owner), len(m.Nodes))
 }
 
-// A map of format 1 has no Replication, one of format 2 has one without a meta group, one of format 3 has one with it, one of format 4 has groups that were others, and one of format 5
-// groups that began with what nodes had, or by a later map than the first.
+// A map of format 1 has no Replication, one of format 2 has one without a meta group, one of format 3 has one with it, one of format 4 has groups that were others, one of format 5
+// groups that began with what nodes had, or by a later map than the first, and one of format 6 has spaces of tenants, or had.
 const (
 	mapFormat       = 1
 	replicasFormat  = 2
 	liveFormat      = 3
 	recoveredFormat = 4
 	bornFormat      = 5
+	spacesFormat    = 6
 )
 
 // MaxMap bounds the bytes of an encoded map.
 const MaxMap = 32 + MaxName + MaxNodes*(1+MaxName+4) + MaxShards*2 + maxReplication
 
-// AppendMap appends a map, for the wire and for the disk; see appendReplication for what formats 2 to 5 have behind it:
+// AppendMap appends a map, for the wire and for the disk; see appendReplication for what formats 2 to 6 have behind it:
 //
 //	┌format┬ 0 ┬nodes┬shards┬ 0 ┬version┬cluster┬name┐
 //	└1     ┴1  ┴2    ┴2     ┴2  ┴8      ┴16     ┴1+n ┘
@@ -251,6 +252,8 @@ func (m *Map) Form() int {
 	switch r := m.Replication; {
 	case r == nil:
 		return mapFormat
+	case r.Last != 0:
+		return spacesFormat
 	case r.Born != 0:
 		return bornFormat
 	case r.recovered():
@@ -265,7 +268,7 @@ func (m *Map) Form() int {
 func ParseMap(b []byte) (*Map, error) {
 	f := fields{b: b}
 	format := uint8(mapFormat)
-	if len(b) > 0 && b[0] >= replicasFormat && b[0] <= bornFormat {
+	if len(b) > 0 && b[0] >= replicasFormat && b[0] <= spacesFormat {
 		format = b[0]
 	}
 	f.format("a shard map", format)

@@ -22,6 +22,9 @@ import (
 // A Level says what the nodes of a cluster may write. A cluster without a meta group is at level 0 for ever.
 type Level uint8
 
+// NoLevel is the level of a form that no program may write yet: what reads and checks it is there, and what it is for is not. No cluster has it.
+const NoLevel Level = 255
+
 // A Range is which levels a program reads: from Oldest to Newest. The zero Range is that of programs which say nothing of levels: they read level 0.
 type Range struct {
 	Oldest Level `json:"oldest"`

@@ -50,6 +50,7 @@ type Form struct {
 //     lower level the operation is refused, with that error, or the older form is written. Parsers read it at every level: what is written follows the level, what is read the program.
 //     A shard map needs no question of its own if it comes by the meta group, which takes none that its level does not allow (meta.State.Apply). One with which the meta group is made anew does not come by it, so
 //     what `cluster recover` needs has to be of a level that every program reads which may be left in the cluster.
+//     A form whose code lands before what it is for has NoLevel, so that it is refused at every level; its row gets the level when the rest is there.
 //  4. A test has it refused at the level before. previousRelease in test/cluster is the program that must never meet it.
 //
 // A kind of document, which a client asks a node for, is in the table so that its level is thought of: a node that does not know it answers with bad-request, and whoever needs it of all nodes, as a backup does,
@@ -73,6 +74,7 @@ var forms = []Form{
 	{NodeFile, "2", 1, "the level, which keeps programs out that do not read it"},
 	{ShardMap, "1 2 3 4", 0, ""},
 	{ShardMap, "5", 1, "groups that began with what nodes had"},
+	{ShardMap, "6", NoLevel, "spaces of tenants with groups of their own: nodes do not run these yet"},
 	{Gossip, "1", 0, ""},
 	{View, "1", 0, ""},
 	{RegionTable, "1", 0, ""},
@@ -93,12 +95,15 @@ var ErrNeeds = errors.New("feature: the feature level of the cluster is too low"
 type NeedsError struct {
 	Family Family
 	Form   int
-	Needs  Level // 255: no program writes it
+	Needs  Level // NoLevel: no program writes it
 	Level  Level // of the cluster
 }
 
 // Error says what to do.
 func (e *NeedsError) Error() string {
+	if e.Needs == NoLevel {
+		return fmt.Sprintf("%v: no cluster may have %s %d with this program: use a newer one", ErrNeeds, e.Family, e.Form)
+	}
 	return fmt.Sprintf("%v: %s %d needs level %d, and the cluster is at level %d: start every node with a newer program (kvclient cluster status says which are behind, and which one holds the level)",
 		ErrNeeds, e.Family, e.Form, e.Needs, e.Level)
 }
@@ -108,15 +113,15 @@ func (e *NeedsError) Is(target error) bool { return target == ErrNeeds }
 
 // Allows returns nil if a numbered form of a family may be written in a cluster of a level, else a *NeedsError. A form that is not in the table may never be.
 func Allows(l Level, f Family, form int) error {
-	if needs := Needs(f, form); l < needs {
+	if needs := Needs(f, form); l < needs || needs == NoLevel {
 		return &NeedsError{f, form, needs, l}
 	}
 	return nil
 }
 
-// Needs is the level from which on a numbered form of a family may be written. 255: it is not in the table, and no program writes it.
+// Needs is the level from which on a numbered form of a family may be written. NoLevel: no program writes it, or it is not in the table.
 func Needs(f Family, form int) Level {
-	needs := Level(255)
+	needs := NoLevel
 	for i := range forms {
 		if forms[i].Family == f && slices.Contains(strings.Fields(forms[i].Which), fmt.Sprint(form)) {
 			needs = forms[i].Level

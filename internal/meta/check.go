@@ -13,7 +13,7 @@ import (
 var allows = feature.Allows
 
 // What every state keeps to, and what the next one keeps to beside it. The rules are few, because the groups' own logs keep the data safe: what stands here is what
-// no group can see, that an id is never given twice, and that a node is told to give a replica up only if the map said before that it leaves.
+// no group can see, that an id is never given twice, and that a node is told to give a replica up only if the map said before that it leaves, or the space is dropped that it is of.
 
 func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, args...))
@@ -134,12 +134,20 @@ func (s *State) follows(n *State) error {
 		return err
 	}
 	before, after := s.Map.Draft(), n.Map.Draft()
-	for i := range before.Groups {
-		b := &before.Groups[i]
-		a := after.Group(b.ID)
+	if err := groupsFollow(before.Groups, after.Groups); err != nil {
+		return err
+	}
+	return spacesFollow(before, after)
+}
+
+// groupsFollow says whether groups may follow those before them: each is there still, or another one is in its place.
+func groupsFollow(before, after []cluster.DraftGroup) error {
+	for i := range before {
+		b := &before[i]
+		at := slices.IndexFunc(after, func(g cluster.DraftGroup) bool { return g.ID == b.ID })
 		err := error(nil)
-		if a != nil {
-			err = groupFollows(b, a)
+		if at >= 0 {
+			err = groupFollows(b, &after[at])
 		} else {
 			err = recovered(b, after)
 		}
@@ -150,15 +158,36 @@ func (s *State) follows(n *State) error {
 	return nil
 }
 
+// spacesFollow says whether the spaces of a map may follow those before them. One may go with all its groups, whichever replicas they have: who drops it wants nothing of it. One that comes begins as
+// cluster.Group.Begins says.
+func spacesFollow(before, after *cluster.Draft) error {
+	for i := range after.Spaces {
+		a := &after.Spaces[i]
+		if at := slices.IndexFunc(before.Spaces, func(b cluster.DraftSpace) bool { return b.ID == a.ID }); at >= 0 {
+			if err := groupsFollow(before.Spaces[at].Groups, a.Groups); err != nil {
+				return err
+			}
+			continue
+		}
+		for j := range a.Groups {
+			g := &a.Groups[j]
+			if g.Was != 0 || g.Top != uint64(len(g.Replicas)) || slices.ContainsFunc(g.Replicas, func(p cluster.DraftReplica) bool { return p.Leaves }) {
+				return malformed("group %d of space %q, which comes, was group %d, or has %d replicas up to id %d, or one of them leaves", g.ID, a.Name, g.Was, len(g.Replicas), g.Top)
+			}
+		}
+	}
+	return nil
+}
+
 // recovered says whether another group may stand in the place of one that is gone: it begins with a replica of it, or with what a node has kept of the one that it was made of itself, and with no other.
-func recovered(b *cluster.DraftGroup, after *cluster.Draft) error {
-	i := slices.IndexFunc(after.Groups, func(g cluster.DraftGroup) bool {
+func recovered(b *cluster.DraftGroup, after []cluster.DraftGroup) error {
+	i := slices.IndexFunc(after, func(g cluster.DraftGroup) bool {
 		return g.ID > b.ID && (g.Was == b.ID || b.Was != 0 && g.Was >= b.Was && g.Was < b.ID && g.Times == b.Times+1)
 	})
 	if i < 0 {
 		return malformed("group %d is gone, and none has taken its place", b.ID)
 	}
-	a := &after.Groups[i]
+	a := &after[i]
 	if a.Times != b.Times+1 || a.Phase != cluster.Begins {
 		return malformed("group %d, in the place of group %d, is the %d. behind the %d., and in phase %d at its beginning", a.ID, b.ID, a.Times, b.Times, a.Phase)
 	}
