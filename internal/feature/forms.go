@@ -70,6 +70,7 @@ var forms = []Form{
 	{Question, "5", 1, "which level the node holds; older programs answer with an error, which counts as level 0"},
 	{ReportField, "map life stamp groups stopped kept meta_life reads hold", 0, ""},
 	{ReportField, "group replica leads heard term config voters learns last shown match away last_term step why shard votes", 0, ""},
+	{ReportField, "space", NoLevel, "replicas that were kept of groups of spaces"},
 	{NodeFile, "1", 0, ""},
 	{NodeFile, "2", 1, "the level, which keeps programs out that do not read it"},
 	{ShardMap, "1 2 3 4", 0, ""},

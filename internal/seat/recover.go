@@ -77,7 +77,7 @@ func Recover(s *meta.State, r Reports, group uint32, from string, millis int64) 
 		return nil, nil, err
 	}
 	loss.notes(g)
-	if d.Groups[len(d.Groups)-1].ID == math.MaxUint32 {
+	if max(d.Last, d.Groups[len(d.Groups)-1].ID) == math.MaxUint32 {
 		return nil, nil, refuse("no ids of groups are left")
 	}
 	next = s.Clone()
@@ -102,9 +102,9 @@ func Recover(s *meta.State, r Reports, group uint32, from string, millis int64) 
 
 // heirOf is the group that was made of one which is gone; nil: none was.
 func heirOf(d *cluster.Draft, group uint32) *cluster.DraftGroup {
-	for i := range d.Groups {
-		if d.Groups[i].Was == group {
-			return &d.Groups[i]
+	for _, g := range every(d) {
+		if g.Was == group {
+			return g
 		}
 	}
 	return nil
@@ -222,7 +222,7 @@ func (r Reports) kept(m *cluster.Map, g *cluster.DraftGroup, node string) (best 
 	n := r[node]
 	for i := range n.Kept {
 		k := &n.Kept[i]
-		if int(k.Shard) >= len(m.Replication.Group) || k.Group < g.Was || k.Group >= g.ID || m.Replication.Groups[m.Replication.Group[k.Shard]].ID != g.ID {
+		if k.Group < g.Was || k.Group >= g.ID || k.at(m) != g.ID {
 			continue
 		}
 		if best == nil || k.Group > best.Group {
@@ -232,13 +232,27 @@ func (r Reports) kept(m *cluster.Map, g *cluster.DraftGroup, node string) (best 
 	return best
 }
 
+// at is the group that has the shard of what was kept, in its space; 0: none has.
+func (k *KeptReport) at(m *cluster.Map) uint32 {
+	r := m.Replication
+	i := slices.IndexFunc(r.Spaces, func(s cluster.Space) bool { return s.ID == k.Space })
+	switch {
+	case int(k.Shard) >= len(r.Group):
+		return 0
+	case k.Space == 0:
+		return r.Groups[r.Group[k.Shard]].ID
+	case i < 0: // it was dropped
+		return 0
+	}
+	return r.Spaces[i].Group(k.Shard).ID
+}
+
 // enough is how many replicas of a new group vote when nobody has to keep anything of the old one: so many lose nothing when one node is lost.
 const enough = 3
 
 // phases notes how far groups are that were made of others: what the nodes keep of the old ones depends on it.
 func (w *walk) phases(s *meta.State) {
-	for i := range w.d.Groups {
-		g := &w.d.Groups[i]
+	for _, g := range every(w.d) {
 		if g.Was == 0 || g.Phase == cluster.Settled {
 			continue
 		}
@@ -273,7 +287,7 @@ func (w *walk) shows(group uint32, l *GroupReport) bool {
 // groupIDs names the groups with shards.
 func groupIDs(s *meta.State) string {
 	var ids []string
-	for _, g := range s.Map.Replication.Groups {
+	for _, g := range every(s.Map.Draft())[1:] {
 		ids = append(ids, fmt.Sprint(g.ID))
 	}
 	return strings.Join(ids, ", ")
@@ -301,8 +315,10 @@ func RecoverMeta(m *cluster.Map, r Reports, from string, life uint64) (*cluster.
 		return nil, nil, err
 	}
 	loss.notes(g)
-	for i := range d.Groups {
-		one := &d.Groups[i]
+	if !d.Gap() {
+		return nil, nil, refuse("no numbers of groups are left")
+	}
+	for _, one := range every(d) {
 		if one.Top > math.MaxUint64-2*topGap {
 			return nil, nil, refuse("no ids of replicas are left in group %d", one.ID)
 		}

@@ -59,6 +59,8 @@ type KeptReport struct {
 	Last     uint64 `json:"last"`  // index of its newest entry
 	LastTerm uint64 `json:"last_term"`
 	Votes    bool   `json:"votes"` // by the newest configuration that it has
+	// Space is the number of the space that the group was of (cluster.Space); 0: it was one of the node's own.
+	Space uint32 `json:"space,omitempty"`
 }
 
 // A GroupReport is what a node says of its replica of a group.
@@ -145,6 +147,7 @@ func Step(s *meta.State, r Reports, l Limits, now int64) *meta.State {
 		}
 	}
 	w.phases(s)
+	w.spaces()
 	if !w.changed {
 		return nil
 	}
@@ -182,6 +185,13 @@ func (w *walk) task(t *meta.Task) {
 	}
 	if slices.ContainsFunc(t.Moves, func(m meta.Move) bool { return !m.Over() }) {
 		return
+	}
+	if gone := leaving(t); slices.ContainsFunc(w.d.Spaces, func(s cluster.DraftSpace) bool {
+		return slices.ContainsFunc(s.Groups, func(g cluster.DraftGroup) bool {
+			return slices.ContainsFunc(gone, func(n string) bool { return g.At(n) != nil })
+		})
+	}) {
+		return // they go behind those beside which they run
 	}
 	w.end(t)
 }
@@ -258,14 +268,7 @@ func (w *walk) begin(m *meta.Move) {
 
 // end ends a task all of whose moves are over. Nodes that it was to take out of the map go if they have nothing left.
 func (w *walk) end(t *meta.Task) {
-	gone := t.Nodes
-	switch {
-	case t.State == meta.Canceling || t.Kind != meta.Remove && t.Kind != meta.Replace:
-		gone = nil
-	case t.Kind == meta.Replace:
-		gone = t.Nodes[:1]
-	}
-	for _, n := range gone {
+	for _, n := range leaving(t) {
 		if !slices.ContainsFunc(w.d.Groups, func(g cluster.DraftGroup) bool { return g.At(n) != nil }) {
 			delete(w.d.Nodes, n)
 			w.mapped = true
@@ -278,37 +281,57 @@ func (w *walk) end(t *meta.Task) {
 
 // Holds says why a move that waits does not begin now; "": it may.
 func Holds(s *meta.State, d *cluster.Draft, r Reports, l Limits, m *meta.Move) string {
-	l = l.withDefaults()
 	if s.Paused {
 		return "moves are paused"
 	}
-	all, in, out := 0, 0, 0
+	moves := running(s)
+	if slices.ContainsFunc(moves, func(o meta.Move) bool { return o.Group == m.Group }) {
+		return "another replica of the group moves"
+	}
+	if why := l.full(moves, m); why != "" {
+		return why
+	}
+	return unfit(d, r, m)
+}
+
+// running are the moves of tasks that are under way.
+func running(s *meta.State) (list []meta.Move) {
 	for i := range s.Tasks {
 		for j := range s.Tasks[i].Moves {
-			o := &s.Tasks[i].Moves[j]
-			if !o.Running() {
-				continue
-			}
-			if o.Group == m.Group {
-				return "another replica of the group moves"
-			}
-			all++
-			if o.To == m.To && m.To != "" {
-				in++
-			}
-			if o.From == m.From && m.From != "" {
-				out++
+			if m := &s.Tasks[i].Moves[j]; m.Running() {
+				list = append(list, *m)
 			}
 		}
 	}
+	return list
+}
+
+// full says why a move is one too many beside others that are under way; "": it is not.
+func (l Limits) full(moves []meta.Move, m *meta.Move) string {
+	l = l.withDefaults()
+	in, out := 0, 0
+	for i := range moves {
+		o := &moves[i]
+		if o.To == m.To && m.To != "" {
+			in++
+		}
+		if o.From == m.From && m.From != "" {
+			out++
+		}
+	}
 	switch {
-	case all >= l.Moves:
-		return fmt.Sprintf("%d moves are under way", all)
+	case len(moves) >= l.Moves:
+		return fmt.Sprintf("%d moves are under way", len(moves))
 	case in >= l.In:
 		return fmt.Sprintf("another move into %s is under way", m.To)
 	case out >= l.Out:
 		return fmt.Sprintf("another move out of %s is under way", m.From)
 	}
+	return ""
+}
+
+// unfit says why the group of a move, or the node that it goes to, is not fit for it now; "": both are.
+func unfit(d *cluster.Draft, r Reports, m *meta.Move) string {
 	if _, ok := d.Nodes[m.To]; m.To != "" && !ok {
 		return fmt.Sprintf("node %s is not in the map any more", m.To)
 	}
