@@ -105,6 +105,15 @@ func (s *State) differsByLevel(n *State) bool {
 
 // follows says whether a state may follow this one: nil, or why not.
 func (s *State) follows(n *State) error {
+	// A program that does not know the form of the map refuses it as malformed, and this one, too: so replicas of either release come to the same.
+	if err := allows(n.Level, feature.ShardMap, n.Map.Form()); n.Map.Version != s.Map.Version && err != nil {
+		return err
+	}
+	return s.Follows(n)
+}
+
+// Follows is whether a state may follow this one, but for the form of its shard map, which its level has to allow.
+func (s *State) Follows(n *State) error {
 	if n.Version != s.Version+1 {
 		return malformed("version %d behind %d", n.Version, s.Version)
 	}
@@ -125,10 +134,6 @@ func (s *State) follows(n *State) error {
 	}
 	if n.Map.Version != s.Map.Version+1 {
 		return malformed("shard map version %d behind %d", n.Map.Version, s.Map.Version)
-	}
-	// A program that does not know the form of the map refuses it as malformed, and this one, too: so replicas of either release come to the same.
-	if err := allows(n.Level, feature.ShardMap, n.Map.Form()); err != nil {
-		return err
 	}
 	if err := cluster.CheckChange(s.Map, n.Map); err != nil {
 		return err

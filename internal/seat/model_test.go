@@ -40,6 +40,7 @@ type world struct {
 	gaveUp  map[string]bool // "group/replica"
 	sizes   []int           // how many replicas the operator may ask for
 	victim  string          // a node that never comes back once it has died; "": all do
+	spaces  bool            // the operator makes and drops spaces
 	steps   int
 	trace   []string
 }
@@ -63,7 +64,7 @@ func (w *world) note(format string, args ...any) {
 // shown is a state as text.
 func shown(s *meta.State) string {
 	text := fmt.Sprintf("state %d, map %d, paused %v\n", s.Version, s.Map.Version, s.Paused)
-	for _, g := range s.Map.Draft().Groups {
+	for _, g := range every(s.Map.Draft()) {
 		text += fmt.Sprintf("  group %d: %+v\n", g.ID, g.Replicas)
 	}
 	for _, t := range s.Tasks[max(0, len(s.Tasks)-2):] {
@@ -133,13 +134,18 @@ func (w *world) deliver(name string, m *cluster.Map) {
 		w.fault("node %s refuses map %d behind map %d: %v", name, m.Version, h.m.Version, err)
 	}
 	h.m, h.d = m, m.Draft()
-	for i, r := range w.groups {
-		p := h.d.Groups[i].At(name)
+	w.meet(h.d)
+	for _, r := range w.groups {
+		g := h.d.Group(r.id)
+		var p *cluster.DraftReplica // nil, too: the space was dropped that the group is of
+		if g != nil {
+			p = g.At(name)
+		}
 		for _, one := range r.sorted() {
 			if one.node == name && (p == nil || uint64(one.id) != p.ID) {
 				delete(r.members, one.id)
 				w.gaveUp[fmt.Sprint(r.id, "/", one.id)] = true
-				if r.config.Voter(one.id) {
+				if g != nil && r.config.Voter(one.id) {
 					w.fault("replica %d of group %d is given up at %s by map %d, and votes", one.id, r.id, name, m.Version)
 				}
 			}
@@ -152,8 +158,39 @@ func (w *world) deliver(name string, m *cluster.Map) {
 		if w.gaveUp[fmt.Sprint(r.id, "/", p.ID)] {
 			w.fault("replica %d of group %d is made at %s, and was given up before", p.ID, r.id, name)
 		}
-		r.members[consensus.ReplicaID(p.ID)] = &member{id: consensus.ReplicaID(p.ID), node: name}
+		one := &member{id: consensus.ReplicaID(p.ID), node: name}
+		r.members[one.id] = one
+		if r.space && founds(g, p.ID) {
+			if r.committed > 0 {
+				w.fault("group %d begins a second time, at %s", r.id, name)
+			}
+			one.log = []entry{{config: &consensus.Config{Voters: []consensus.Member{{ID: one.id, Node: name}}}}}
+			one.publish(1)
+			r.config, r.committed = one.config, 1
+		}
 	}
+}
+
+// founds is cluster.Group.Begins.
+func founds(g *cluster.DraftGroup, replica uint64) bool {
+	return (&cluster.Group{ID: g.ID, Was: g.Was}).Begins(replica)
+}
+
+// meet notes groups of spaces that a map has.
+func (w *world) meet(d *cluster.Draft) {
+	for _, g := range every(d)[len(d.Groups):] {
+		if w.group(g.ID) == nil {
+			w.groups = append(w.groups, &raft{id: g.ID, rand: w.rand, members: map[consensus.ReplicaID]*member{}, alive: func(n string) bool { return w.hosts[n].alive }, fault: w.fault, space: true})
+		}
+	}
+}
+
+// group is the group of an id; nil: no node has heard of it.
+func (w *world) group(id uint32) *raft {
+	if i := slices.IndexFunc(w.groups, func(r *raft) bool { return r.id == id }); i >= 0 {
+		return w.groups[i]
+	}
+	return nil
 }
 
 // report notes what a node says now.
@@ -164,21 +201,25 @@ func (w *world) report(name string) {
 		return
 	}
 	report := Report{Map: h.m.Version}
-	for i, r := range w.groups {
-		p := h.d.Groups[i].At(name)
+	for _, r := range w.groups {
+		g := h.d.Group(r.id)
+		if g == nil {
+			continue
+		}
+		p := g.At(name)
 		if p == nil {
 			continue
 		}
 		one := r.members[consensus.ReplicaID(p.ID)]
 		st := one.status(r.id)
-		g := GroupReport{Group: r.id, Replica: p.ID, Leads: one.leads, Term: one.term, Config: one.config.Index, Last: st.Last, Away: Away(st)}
+		says := GroupReport{Group: r.id, Replica: p.ID, Leads: one.leads, Term: one.term, Config: one.config.Index, Last: st.Last, Away: Away(st)}
 		for _, v := range one.config.Voters {
-			g.Voters = append(g.Voters, uint64(v.ID))
+			says.Voters = append(says.Voters, uint64(v.ID))
 		}
 		for _, v := range one.config.Learners {
-			g.Learns = append(g.Learns, uint64(v.ID))
+			says.Learns = append(says.Learns, uint64(v.ID))
 		}
-		report.Groups = append(report.Groups, g)
+		report.Groups = append(report.Groups, says)
 	}
 	w.reports[name] = report
 }
@@ -190,6 +231,9 @@ func (w *world) lead(r *raft, l *member) {
 		return
 	}
 	g := h.d.Group(r.id)
+	if g == nil {
+		return
+	}
 	do := Next(g, l.status(r.id), func(id consensus.ReplicaID) bool { return l.heard[id] && l.match[id] >= len(l.log)-1 })
 	if do.Act == Nothing || do.Act != Transfer && l.changing() {
 		return
@@ -215,8 +259,8 @@ func (w *world) agree(next *meta.State, err error, from *meta.State) {
 	case err != nil || next == nil || next == from || l == nil || !l.leads:
 		return
 	}
-	now, answer := w.s.Apply(meta.AppendEntry(nil, next))
-	switch err := meta.Outcome(answer); {
+	now, err := w.apply(next)
+	switch {
 	case from.Version != w.s.Version:
 		if err == nil || now != w.s {
 			w.fault("a state that was worked out from version %d was taken at version %d", from.Version, w.s.Version)
@@ -226,8 +270,25 @@ func (w *world) agree(next *meta.State, err error, from *meta.State) {
 		w.fault("the meta group refuses a state: %v", err)
 	}
 	was := w.s
+	w.meet(now.Map.Draft())
 	w.past, w.s = append(w.past, was), now
 	w.held(was)
+}
+
+// apply has the meta group take a state, or not. It asks no level, where there are spaces, because none allows them yet.
+func (w *world) apply(next *meta.State) (*meta.State, error) {
+	if !w.spaces {
+		now, answer := w.s.Apply(meta.AppendEntry(nil, next))
+		return now, meta.Outcome(answer)
+	}
+	now, err := meta.Parse(next.Encode())
+	if err == nil {
+		err = w.s.Follows(now)
+	}
+	if err != nil {
+		return w.s, err
+	}
+	return now, nil
 }
 
 // held compares a state with the one before.
@@ -252,13 +313,18 @@ func (w *world) held(was *meta.State) {
 		}
 	}
 	before, after := was.Map.Draft(), w.s.Map.Draft()
-	for i, g := range before.Groups {
+	for _, g := range every(before) {
+		r, is := w.group(g.ID), after.Group(g.ID)
+		if is == nil && r.space {
+			r.dropped = true
+			continue
+		}
 		for _, p := range g.Replicas {
-			if after.Groups[i].Replica(p.ID) != nil {
+			if is.Replica(p.ID) != nil {
 				continue
 			}
 			w.note("map %d: group %d has not replica %d at %s any more", w.s.Map.Version, g.ID, p.ID, p.Node)
-			r, know := w.groups[i], 0
+			know := 0
 			for _, v := range r.config.Voters {
 				if m := r.members[v.ID]; m != nil && m.config.Index > 0 && !m.config.Voter(consensus.ReplicaID(p.ID)) {
 					know++
@@ -290,6 +356,17 @@ func (w *world) any() string { return w.names[w.rand.IntN(len(w.names))] }
 
 // request is what an operator asks for.
 func (w *world) request(s *meta.State) (*meta.State, error) {
+	if w.spaces && w.rand.IntN(3) == 0 {
+		name := []string{"blue", "red"}[w.rand.IntN(2)]
+		is := s.Map.Replication.Space(name)
+		switch w.note("space %s: is there %v", name, is != nil); {
+		case is == nil:
+			return CreateSpace(s, name, 1+w.rand.IntN(2), 0)
+		case w.rand.IntN(3) == 0:
+			return DropSpace(s, name, is.ID)
+		}
+		return s, nil
+	}
 	r := Request{}
 	switch k := w.rand.IntN(20); {
 	case k < 4:
@@ -325,6 +402,9 @@ func (w *world) request(s *meta.State) (*meta.State, error) {
 func (w *world) chaos() {
 	r := w.groups[w.rand.IntN(len(w.groups))]
 	list := r.sorted()
+	if len(list) == 0 { // of a space that was dropped, or that no node has heard of
+		return
+	}
 	m := list[w.rand.IntN(len(list))]
 	name := w.any()
 	if l := r.leader(); l != nil && w.rand.IntN(2) == 0 {
@@ -441,7 +521,33 @@ func (w *world) calm() {
 
 // over says whether no task is left.
 func (w *world) over() bool {
-	return !slices.ContainsFunc(w.s.Tasks, func(t meta.Task) bool { return !t.Over() })
+	return !slices.ContainsFunc(w.s.Tasks, func(t meta.Task) bool { return !t.Over() }) && w.apart() == nil
+}
+
+// apart is a group of a space that is not where the one is beside which it runs, in the same order; nil: there is none.
+func (w *world) apart() *cluster.DraftGroup {
+	d := w.s.Map.Draft()
+	nodes := func(g *cluster.DraftGroup) (list []string) {
+		for _, p := range g.Replicas {
+			list = append(list, p.Node)
+		}
+		return list
+	}
+	for i := range d.Spaces {
+		for j := range d.Spaces[i].Groups {
+			g, beside := &d.Spaces[i].Groups[j], d.Beside(w.s.Map, j)
+			is, wanted := nodes(g), nodes(beside)
+			if is[0] != wanted[0] {
+				return g
+			}
+			slices.Sort(is)
+			slices.Sort(wanted)
+			if !slices.Equal(is, wanted) {
+				return g
+			}
+		}
+	}
+	return nil
 }
 
 // converge has all tasks end, in so many turns, and compares what there is with what the map says.
@@ -452,9 +558,12 @@ func (w *world) converge() {
 			moves += len(w.s.Tasks[i].Moves)
 		}
 	}
+	for _, s := range w.s.Map.Replication.Spaces { // each of their groups goes to as many nodes at most
+		moves += cluster.MaxReplicas * len(s.Groups)
+	}
 	for turns := 0; !w.over(); turns++ {
 		if w.steps++; turns > 20+20*moves {
-			w.fault("tasks do not end")
+			w.fault("tasks do not end, or a group of a space is apart: %+v", w.apart())
 		}
 		w.calm()
 	}
@@ -462,8 +571,14 @@ func (w *world) converge() {
 		w.calm()
 	}
 	d := w.s.Map.Draft()
-	for i, r := range w.groups {
-		g := &d.Groups[i]
+	for _, r := range w.groups {
+		g := d.Group(r.id)
+		if g == nil && r.space {
+			if slices.ContainsFunc(r.sorted(), func(m *member) bool { return w.hosts[m.node].alive }) {
+				w.fault("group %d was dropped, and nodes have replicas of it: %v", r.id, r)
+			}
+			continue
+		}
 		l := r.leader()
 		if l == nil {
 			w.fault("nobody leads group %d", r.id)

@@ -43,6 +43,8 @@ type raft struct {
 	committed int              // the highest index that was committed
 	config    consensus.Config // the newest configuration that was committed
 	fault     func(format string, args ...any)
+	space     bool // it is of a space
+	dropped   bool // which is dropped: whoever hears of that gives it up, and the others go on until they do
 }
 
 func (r *raft) up(id consensus.ReplicaID) *member {
@@ -193,7 +195,7 @@ func (r *raft) note(l *member) {
 	}
 	r.config = l.config
 	for _, v := range r.config.Voters {
-		if r.members[v.ID] == nil {
+		if r.members[v.ID] == nil && !r.dropped {
 			r.fault("group %d: replica %d at %s votes, and its node has given it up", r.id, v.ID, v.Node)
 		}
 	}
