@@ -157,7 +157,6 @@ func (c *change) group(shard int, was, is *Group, last uint32) error {
 
 // replicas compares the replicas of a group.
 func (c *change) replicas(was, is *Group) error {
-	before, after := c.previous.Replication, c.next.Replication
 	for _, p := range was.Replicas {
 		node := c.previous.Nodes[p.Node].ID
 		for _, q := range is.Replicas {
@@ -165,7 +164,7 @@ func (c *change) replicas(was, is *Group) error {
 			switch {
 			case q.ID == p.ID && at != node:
 				return c.fixed("replica %d of group %d goes from node %q to node %q: it needs another id there", p.ID, was.ID, node, at)
-			case q.ID == p.ID && after.Stores[q.Node] != before.Stores[p.Node]:
+			case q.ID == p.ID && c.next.Replication.Stores[q.Node] != c.previous.Replication.Stores[p.Node]:
 				return c.fixed("replica %d of group %d at node %q is to be in another store: it needs another id there", p.ID, was.ID, node)
 			case at == node && q.ID < p.ID:
 				return c.fixed("replica %d of group %d at node %q becomes replica %d: ids rise", p.ID, was.ID, node, q.ID)

@@ -1,6 +1,9 @@
 package cluster
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Spaces of tenants in a cluster with replicas. A space has groups of its own, whose logs and keys are in its own store at each node, so that an entry which makes one tenant's
 // store fail stops replicas of that tenant alone.
@@ -194,4 +197,33 @@ func (f *fields) spaces(r *Replication) {
 		}
 		r.Spaces = append(r.Spaces, s)
 	}
+}
+
+// Of is the map as those see it who have to do with one space alone: its groups stand where the node's own do, and no other space is in it. So a tenant's client needs to know nothing of spaces, and hears of no other tenant; and of
+// maps that follow each other (CheckChange) what they say of one space does, too, for as long as there is that space. "": the node's own groups. nil: there is no such space.
+func (m *Map) Of(space string) *Map {
+	switch {
+	case m.Replication == nil || m.Replication.Last == 0:
+		if space != "" {
+			return nil
+		}
+		return m
+	case space != "" && m.Replication.Space(space) == nil:
+		return nil
+	}
+	seen, r := *m, *m.Replication
+	r.Spaces, r.Last = nil, 0
+	seen.Replication = &r
+	if space == "" {
+		return &seen
+	}
+	s := m.Replication.Space(space)
+	r.Groups = slices.SortedFunc(slices.Values(s.Groups), func(a, b Group) int { return cmp.Compare(a.ID, b.ID) }) // a group that took the place of another one stands last, as elsewhere
+	r.Group, seen.Owner = make([]uint16, len(m.Owner)), make([]uint16, len(m.Owner))
+	for shard := range m.Owner {
+		id := s.Group(uint16(shard)).ID
+		g := slices.IndexFunc(r.Groups, func(g Group) bool { return g.ID == id })
+		r.Group[shard], seen.Owner[shard] = uint16(g), r.Groups[g].first()
+	}
+	return &seen
 }

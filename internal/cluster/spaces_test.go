@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"reflect"
@@ -306,5 +307,71 @@ func TestCheckChangeOfSpaces(t *testing.T) {
 	})
 	if err := CheckChange(sampleReplicas(), recovered); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestMapOf: what is seen of a map by those who have to do with one space is a map of before spaces: it has the groups of that space, says nothing of others, and one follows the other for as long as the space is there.
+func TestMapOf(t *testing.T) {
+	plain := sampleReplicas()
+	if plain.Of("") != plain || plain.Of("blue") != nil || sampleMap().Of("blue") != nil {
+		t.Error("a map without spaces is seen as it is, by all but those of a space")
+	}
+	m := sampleSpaces()
+	before := map[string]*Map{}
+	for step := range 5 {
+		if step > 0 {
+			m = redrawn(t, m, func(d *Draft) {
+				switch blue := d.Space("blue"); step {
+				case 1:
+					id := blue.Groups[0].ID
+					d.Recover(id, blue.Groups[0].Replicas[1].Node, id)
+				case 2:
+					blue.Groups[1].Replicas[0].Leaves = true
+					d.Nodes["node-d"] = DraftNode{Weight: 1, Store: [16]byte{77}}
+					blue.Groups[1].Add("node-d")
+				case 3:
+					blue.Groups[1].Take(1, 4)
+					d.Recover(2, d.Group(2).Replicas[0].Node, 2)
+				case 4:
+					d.DropSpace("red")
+				}
+			})
+		}
+		for _, name := range []string{"", "blue", "red"} {
+			seen := m.Of(name)
+			if name == "red" && step == 4 {
+				if seen != nil {
+					t.Error("a space is seen that was dropped")
+				}
+				continue
+			}
+			if err := seen.Check(); err != nil {
+				t.Fatalf("step %d, space %q: %v", step, name, err)
+			}
+			b := AppendMap(nil, seen)
+			if again, err := ParseMap(b); err != nil || !reflect.DeepEqual(again, seen) || seen.Form() >= spacesFormat || bytes.Contains(b, []byte("red")) || bytes.Contains(b, []byte("blue")) {
+				t.Errorf("step %d, space %q: format %d, %v\n%x", step, name, seen.Form(), err, b)
+			}
+			for shard := range m.Owner {
+				g := &m.Replication.Groups[m.Replication.Group[shard]]
+				if name != "" {
+					g = m.Replication.Space(name).Group(uint16(shard))
+				}
+				if is := &seen.Replication.Groups[seen.Replication.Group[shard]]; !reflect.DeepEqual(is, g) {
+					t.Errorf("step %d, space %q: shard %d is in %+v, and seen in %+v", step, name, shard, g, is)
+				}
+			}
+			if was := before[name]; was != nil {
+				if err := CheckChange(was, seen); err != nil {
+					t.Errorf("step %d, space %q: %v", step, name, err)
+				}
+			}
+			before[name] = seen
+		}
+	}
+	// One that was made again is another one, whoever saw the first.
+	again := redrawn(t, m, func(d *Draft) { d.AddSpace(m, "red", 1, 0) })
+	if err := CheckChange(before["red"], again.Of("red")); !errors.Is(err, ErrFixed) {
+		t.Errorf("a space that was made again is taken for the first one: %v", err)
 	}
 }
