@@ -14,7 +14,7 @@ import (
 // The shard of a key is the same in every space. Which shards a group has depends on its position alone, which it keeps for ever; a group that takes the place of another one
 // (Group.Was) has its position, too.
 //
-// A group of a space begins with nothing, at its replica 1, which is its only voter then (Group.Begins). The others learn what it has, as any replica does that comes later. So a node may hear of
+// A group of a space begins with nothing, at its replica 1, which is its only voter then (Group.Founds). The others learn what it has, as any replica does that comes later. So a node may hear of
 // the space by whichever map: none needs to know the one that it began by.
 //
 // Numbers of groups and of spaces are drawn from one row (Replication.Last), and none is given twice. A space that is dropped and made again under its name has other numbers, so no
@@ -65,9 +65,9 @@ func (r *Replication) Space(name string) *Space {
 	return nil
 }
 
-// Begins says whether the replica of an id begins the group of a space, with nothing: it is the first one that the group ever had, and the group was no other one before. Any other replica gets its state
+// Founds says whether the replica of an id begins the group of a space, with nothing: it is the first one that the group ever had, and the group was no other one before. Any other replica gets its state
 // from that one.
-func (g *Group) Begins(replica uint64) bool { return g.Was == 0 && replica == 1 }
+func (g *Group) Founds(replica uint64) bool { return g.Was == 0 && replica == 1 }
 
 // last is the highest number that a group or a space ever had, as far as the map knows.
 func (r *Replication) last() uint32 { return max(r.Last, r.Groups[len(r.Groups)-1].ID) }

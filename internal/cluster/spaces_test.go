@@ -61,7 +61,7 @@ func TestSpaces(t *testing.T) {
 				t.Errorf("group %d has %+v, and runs beside %+v", g.ID, g, beside)
 			}
 			for k, p := range g.Replicas {
-				if p.ID != uint64(k+1) || p.Node != beside.Replicas[k].Node || g.Begins(p.ID) != (k == 0) {
+				if p.ID != uint64(k+1) || p.Node != beside.Replicas[k].Node || g.Founds(p.ID) != (k == 0) {
 					t.Errorf("group %d: %+v beside %+v", g.ID, p, beside.Replicas[k])
 				}
 			}

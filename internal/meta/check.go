@@ -164,7 +164,7 @@ func groupsFollow(before, after []cluster.DraftGroup) error {
 }
 
 // spacesFollow says whether the spaces of a map may follow those before them. One may go with all its groups, whichever replicas they have: who drops it wants nothing of it. One that comes begins as
-// cluster.Group.Begins says.
+// cluster.Group.Founds says.
 func spacesFollow(before, after *cluster.Draft) error {
 	for i := range after.Spaces {
 		a := &after.Spaces[i]

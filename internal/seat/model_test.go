@@ -171,9 +171,9 @@ func (w *world) deliver(name string, m *cluster.Map) {
 	}
 }
 
-// founds is cluster.Group.Begins.
+// founds is cluster.Group.Founds.
 func founds(g *cluster.DraftGroup, replica uint64) bool {
-	return (&cluster.Group{ID: g.ID, Was: g.Was}).Begins(replica)
+	return (&cluster.Group{ID: g.ID, Was: g.Was}).Founds(replica)
 }
 
 // meet notes groups of spaces that a map has.
