@@ -2,11 +2,16 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/rdmakv/rdmakv/store/internal/clock"
+	"github.com/rdmakv/rdmakv/store/internal/shard"
+	"github.com/rdmakv/rdmakv/store/internal/warm"
 	"github.com/rdmakv/rdmakv/store/layout"
+	"github.com/rdmakv/rdmakv/store/region"
 )
 
 // A Mode says what becomes of keys for which there is no memory. The zero value
@@ -17,7 +22,7 @@ const (
 	// Durable keeps every key in Pebble; memory holds those that are used.
 	Durable Mode = iota
 	// Cache keeps nothing but memory: what is evicted is gone, and a start
-	// begins empty. There is no scan, everything else is there. Results of
+	// begins empty, but for memory that was kept (Config.Kept). There is no scan, everything else is there. Results of
 	// requests are kept in memory, so a retry is applied once as long as the
 	// process lives.
 	Cache
@@ -52,7 +57,6 @@ func (m *Mode) UnmarshalText(text []byte) error {
 // not even gets are answered: that every key is gone is news that nobody may be
 // told while another can still read one.
 func (s *Store) openCache(ctx context.Context) (span, error) {
-	s.clock = clock.New(s.cfg.clock, 0)
 	s.before.over.Store(true)
 	if !s.cfg.PredecessorGone {
 		over := time.NewTimer(time.Until(s.opened.Add(s.cfg.predecessorWait())))
@@ -67,6 +71,160 @@ func (s *Store) openCache(ctx context.Context) (span, error) {
 	// versions begin at the time of day, in units of which no life uses more
 	// than time gives it: 16384 in a millisecond.
 	own := span{min(layout.Version(s.opened.UnixMilli())<<14, layout.MaxVersion-1<<50) + 1, layout.MaxVersion}
+	own.first = s.recall(own.first)
 	s.disk.BeginCache(own.first.Epoch(), uint64(s.opened.UnixMicro()))
 	return own, nil
+}
+
+// What a cache keeps for its next life: package warm has the record, package shard (left.go) what makes an item of an earlier life believed.
+
+// keeping is a store's part in it.
+type keeping struct {
+	record *warm.Record // nil: nothing is kept
+	keeper region.Keeper
+	found  *warm.Found // of the life before; nil: nothing that can be used
+	mu     sync.Mutex  // guards stats
+	stats  warm.Stats
+	limit  layout.Version // of the versions that the record covers; of keepVersions alone
+}
+
+// versionsAhead is how far the record is ahead of the versions that are given out, and versionsEvery how often it is raised. Each life begins that far above the
+// last one, so that no two give out the same version: 67 million writes in a fifth of a second are more than any node does.
+const (
+	versionsAhead = 1 << 26
+	versionsEvery = 200 * time.Millisecond
+)
+
+// recall looks for the memory of the life before, and begins this one's record. It returns the first version of this life, which is at least first, and makes the clock.
+// Nobody believes the memory of the life before any more.
+func (s *Store) recall(first layout.Version) layout.Version {
+	k := &s.kept
+	if !s.cfg.Kept {
+		s.clock = clock.New(s.cfg.clock, 0)
+		return first
+	}
+	k.keeper, s.mem.Kept = s.cfg.Memory.(region.Keeper), true
+	life := warm.Life{Fingerprint: s.cfg.KeptAs, Seed: s.mem.Seed, Shards: s.cfg.Shards, Incarnations: []uint64{s.mem.Incarnation}}
+	before, known := warm.ReadLife(k.keeper.Record())
+	if known == nil { // also if its memory cannot be used: versions and time go on
+		first = min(max(first, before.Versions), layout.MaxVersion-1<<50)
+		life.Clock = before.Clock
+	}
+	found, err := warm.Look(k.keeper, s.tableConfig(), s.cfg.KeptAs)
+	if err != nil {
+		s.forget(err)
+	} else {
+		k.found, life.Seed = found, found.Seed
+		s.mem.Seed, s.newest.Seed = found.Seed, found.Seed
+		life.Incarnations = append(life.Incarnations, found.Incarnations...)
+		life.Incarnations = life.Incarnations[:min(len(life.Incarnations), warm.MaxIncarnations)]
+	}
+	k.limit = first + versionsAhead
+	life.Versions = k.limit
+	k.record = warm.NewRecord(k.keeper.Record(), life)
+	s.clock = clock.New(s.cfg.clock, life.Clock)
+	s.clock.Keep(func(bound uint64) error {
+		k.record.Change(func(l *warm.Life) { l.Clock = bound })
+		return nil
+	})
+	return first
+}
+
+// forget gives back what the life before has left.
+func (s *Store) forget(why error) {
+	if !errors.Is(why, warm.ErrNoLife) {
+		s.cfg.Logger.Warn("the memory that was kept cannot be used, and is given back: this cache begins empty", "err", why)
+	}
+	if err := s.kept.keeper.Forget(); err != nil {
+		s.cfg.Logger.Warn("memory that was kept cannot be given back", "err", err)
+	}
+}
+
+// adopt begins with the memory of the life before, if there is any that can be used. If that fails the store begins empty.
+func (s *Store) adopt(none layout.Version) bool {
+	k := &s.kept
+	if k.found == nil {
+		return false
+	}
+	begun := time.Now()
+	left := &shard.Left{Incarnations: k.found.Incarnations, Below: none + 1}
+	err := s.layMemory(k.found.Regions)
+	if err == nil {
+		s.mem.Leave(left)
+		if s.shards, k.stats, err = warm.Adopt(s.mem, k.found, none); err != nil {
+			s.mem.Leave(nil)
+			err = errors.Join(err, s.mem.Table.Close())
+		}
+	}
+	if err != nil {
+		s.mem.Table, s.shards = nil, nil
+		s.forget(err)
+		k.record.Change(func(l *warm.Life) { l.Incarnations = []uint64{s.mem.Incarnation} })
+		return false
+	}
+	if err := k.keeper.Forget(); err != nil { // regions of which the header was damaged
+		s.cfg.Logger.Warn("memory that was kept cannot be given back", "err", err)
+	}
+	s.cfg.Logger.Info("memory of the life before is taken over: its items are believed as they are verified",
+		"bytes", k.stats.Bytes, "slots", k.stats.Slots, "slots_refused", k.stats.Refused, "took", time.Since(begun))
+	return true
+}
+
+// believeAll goes through the items of the life before. When that is over, nothing of it is believed any more that was not.
+func (s *Store) believeAll() {
+	left := s.mem.Left()
+	if s.cfg.holdFill != nil {
+		select {
+		case <-s.cfg.holdFill:
+		case <-s.life.Stop:
+		}
+	}
+	if !warm.Pass(s.mem, s.shards, s.life) {
+		return
+	}
+	s.kept.record.Change(func(l *warm.Life) { l.Incarnations = l.Incarnations[:1] })
+	k := &s.kept
+	k.mu.Lock()
+	k.stats.Believed, k.stats.Dropped, k.stats.Took = left.Believed.Load(), left.Dropped.Load(), time.Since(s.opened)
+	st := k.stats
+	k.mu.Unlock()
+	s.cfg.Logger.Info("memory of the life before is believed", "items", st.Believed, "dropped", st.Dropped, "since_start", st.Took)
+}
+
+// KeptStats says what became of the memory of the life before.
+func (s *Store) KeptStats() warm.Stats {
+	k := &s.kept
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	st := k.stats
+	if left := s.mem.Left(); left != nil {
+		st.Believed, st.Dropped = left.Believed.Load(), left.Dropped.Load()
+	}
+	return st
+}
+
+// keepVersions keeps the record ahead of the versions that are given out.
+func (s *Store) keepVersions() {
+	k := &s.kept
+	s.life.Every(versionsEvery, func() {
+		if next, _ := s.pipe.Versions(); next+versionsAhead/2 > k.limit {
+			k.limit = next + versionsAhead
+			k.record.Change(func(l *warm.Life) { l.Versions = k.limit })
+		}
+	})
+}
+
+// leave writes what the next life has to know of this one that ends.
+func (s *Store) leave() {
+	if s.kept.record == nil {
+		return
+	}
+	next, _ := s.pipe.Versions()
+	s.kept.record.Change(func(l *warm.Life) {
+		l.Versions = max(next, 1)
+		if s.clock.Bounded() {
+			l.Clock = s.clock.Now() // nobody is shown a later time any more
+			s.clock.SetBound(l.Clock)
+		}
+	})
 }
