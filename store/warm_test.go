@@ -339,7 +339,7 @@ func TestWarmExpiry(t *testing.T) {
 func TestWarmRefused(t *testing.T) {
 	m := newKeptHeap()
 	n := openWarm(t, warmConfig(m))
-	n.put(0, "large", pattern(6<<20, "large"))
+	n.put(0, "large", pattern(9<<20, "large"))
 	last := n.put(0, "k", "v")
 	header := func(m *keptHeap) { layout.StoreWord(m.left[0], 24, 1) }
 	for name, c := range map[string]struct {
@@ -487,19 +487,26 @@ func TestWarmDamage(t *testing.T) {
 	}
 }
 
-// damage turns n bits of what is not zero: slots, headers, items, directories, records.
+// damage turns n bits of words that are not zero: slots, headers, items, directories. Every other time it leaves the headers of regions alone, because without that
+// of the root region nothing is looked at.
 func damage(m *keptHeap, rng *rand.Rand, n int) {
-	var ids []uint32
-	for id := range m.left {
-		ids = append(ids, id)
+	type word struct {
+		mem []byte
+		off int
+	}
+	first := rng.IntN(2) * layout.PageSize
+	var words []word
+	for id := range uint32(64) {
+		mem := m.left[id]
+		for off := first; off < len(mem); off += 8 {
+			if layout.LoadWord(mem, off) != 0 {
+				words = append(words, word{mem, off})
+			}
+		}
 	}
 	for range n {
-		mem := m.left[ids[rng.IntN(len(ids))]]
-		off := rng.IntN(len(mem)/8) * 8
-		for tries := 0; layout.LoadWord(mem, off) == 0 && tries < 4096; tries++ {
-			off = (off + 8) % len(mem)
-		}
-		layout.StoreWord(mem, off, layout.LoadWord(mem, off)^1<<rng.IntN(64))
+		w := words[rng.IntN(len(words))]
+		layout.StoreWord(w.mem, w.off, layout.LoadWord(w.mem, w.off)^1<<rng.IntN(64))
 	}
 }
 
