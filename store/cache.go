@@ -78,6 +78,9 @@ func (s *Store) openCache(ctx context.Context) (span, error) {
 
 // What a cache keeps for its next life: package warm has the record, package shard (left.go) what makes an item of an earlier life believed.
 
+// KeptRecordBytes is the length of the record of a life, which the Memory of Config.Kept has beside the regions.
+const KeptRecordBytes = region.RecordBytes
+
 // keeping is a store's part in it.
 type keeping struct {
 	record *warm.Record // nil: nothing is kept
@@ -219,6 +222,7 @@ func (s *Store) leave() {
 	if s.kept.record == nil {
 		return
 	}
+	s.kept.keeper.Leave()
 	next, _ := s.pipe.Versions()
 	s.kept.record.Change(func(l *warm.Life) {
 		l.Versions = max(next, 1)

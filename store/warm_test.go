@@ -30,6 +30,7 @@ func newKeptHeap() *keptHeap {
 	return &keptHeap{heapMemory: newHeapMemory(), record: make([]byte, region.RecordBytes), left: make(map[uint32][]byte)}
 }
 
+func (m *keptHeap) Leave()                  {}
 func (m *keptHeap) Record() []byte          { return m.record }
 func (m *keptHeap) Left() map[uint32][]byte { return maps.Clone(m.left) }
 func (m *keptHeap) Forget() error           { clear(m.left); return nil }

@@ -58,6 +58,9 @@ func (a *app) serve(ctx context.Context) error {
 	if fill != nil {
 		cfg.OnFill = fill.filled
 	}
+	if client := a.keepMemory(ctx, &cfg, cfg.Secret, cfg.Logger); client != nil {
+		defer client.Close()
+	}
 	srv, err := server.New(cfg)
 	if err != nil {
 		return err

@@ -21,6 +21,8 @@ type Keeper interface {
 	Adopt(id uint32, kind layout.RegionKind) ([]byte, error)
 	// Forget gives back what is in Left still.
 	Forget() error
+	// Leave says that the store is being closed: a region that is freed from here on stays for the next life.
+	Leave()
 }
 
 // RecordBytes is the length of Keeper.Record.
