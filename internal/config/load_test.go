@@ -94,6 +94,8 @@ func TestEveryKeyInEveryLayer(t *testing.T) {
 		switch {
 		case k.Section() == "tls":
 			env = tls
+		case k.Name == "memory_keep":
+			env = []string{"RDMAKV_MODE=cache"}
 		case k.Section() == "gossip", k.Section() == "cluster", k.Name == "node_id", k.Name == "advertise":
 			env = node
 		}
