@@ -71,7 +71,7 @@ func (s *Store) openCache(ctx context.Context) (span, error) {
 	// versions begin at the time of day, in units of which no life uses more
 	// than time gives it: 16384 in a millisecond.
 	own := span{min(layout.Version(s.opened.UnixMilli())<<14, layout.MaxVersion-1<<50) + 1, layout.MaxVersion}
-	own.first = s.recall(own.first)
+	own.first = recall(s, own.first)
 	s.disk.BeginCache(own.first.Epoch(), uint64(s.opened.UnixMicro()))
 	return own, nil
 }
@@ -100,7 +100,7 @@ const (
 
 // recall looks for the memory of the life before, and begins this one's record. It returns the first version of this life, which is at least first, and makes the clock.
 // Nobody believes the memory of the life before any more.
-func (s *Store) recall(first layout.Version) layout.Version {
+func recall(s *Store, first layout.Version) layout.Version {
 	k := &s.kept
 	if !s.cfg.Kept {
 		s.clock = clock.New(s.cfg.clock, 0)
@@ -113,9 +113,9 @@ func (s *Store) recall(first layout.Version) layout.Version {
 		first = min(max(first, before.Versions), layout.MaxVersion-1<<50)
 		life.Clock = before.Clock
 	}
-	found, err := warm.Look(k.keeper, s.tableConfig(), s.cfg.KeptAs)
+	found, err := warm.Look(k.keeper, tableConfig(s), s.cfg.KeptAs)
 	if err != nil {
-		s.forget(err)
+		forgetLeft(s, err)
 	} else {
 		k.found, life.Seed = found, found.Seed
 		s.mem.Seed, s.newest.Seed = found.Seed, found.Seed
@@ -133,8 +133,8 @@ func (s *Store) recall(first layout.Version) layout.Version {
 	return first
 }
 
-// forget gives back what the life before has left.
-func (s *Store) forget(why error) {
+// forgetLeft gives back what the life before has left.
+func forgetLeft(s *Store, why error) {
 	if !errors.Is(why, warm.ErrNoLife) {
 		s.cfg.Logger.Warn("the memory that was kept cannot be used, and is given back: this cache begins empty", "err", why)
 	}
@@ -143,15 +143,15 @@ func (s *Store) forget(why error) {
 	}
 }
 
-// adopt begins with the memory of the life before, if there is any that can be used. If that fails the store begins empty.
-func (s *Store) adopt(none layout.Version) bool {
+// adoptLeft begins with the memory of the life before, if there is any that can be used. If that fails the store begins empty.
+func adoptLeft(s *Store, none layout.Version) bool {
 	k := &s.kept
 	if k.found == nil {
 		return false
 	}
 	begun := time.Now()
 	left := &shard.Left{Incarnations: k.found.Incarnations, Below: none + 1}
-	err := s.layMemory(k.found.Regions)
+	err := layMemory(s, k.found.Regions)
 	if err == nil {
 		s.mem.Leave(left)
 		if s.shards, k.stats, err = warm.Adopt(s.mem, k.found, none); err != nil {
@@ -161,7 +161,7 @@ func (s *Store) adopt(none layout.Version) bool {
 	}
 	if err != nil {
 		s.mem.Table, s.shards = nil, nil
-		s.forget(err)
+		forgetLeft(s, err)
 		k.record.Change(func(l *warm.Life) { l.Incarnations = []uint64{s.mem.Incarnation} })
 		return false
 	}
@@ -174,7 +174,7 @@ func (s *Store) adopt(none layout.Version) bool {
 }
 
 // believeAll goes through the items of the life before. When that is over, nothing of it is believed any more that was not.
-func (s *Store) believeAll() {
+func believeAll(s *Store) {
 	left := s.mem.Left()
 	if s.cfg.holdFill != nil {
 		select {
@@ -194,8 +194,8 @@ func (s *Store) believeAll() {
 	s.cfg.Logger.Info("memory of the life before is believed", "items", st.Believed, "dropped", st.Dropped, "since_start", st.Took)
 }
 
-// KeptStats says what became of the memory of the life before.
-func (s *Store) KeptStats() warm.Stats {
+// KeptStatsOf says what became of the memory of the life before.
+func KeptStatsOf(s *Store) warm.Stats {
 	k := &s.kept
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -207,7 +207,7 @@ func (s *Store) KeptStats() warm.Stats {
 }
 
 // keepVersions keeps the record ahead of the versions that are given out.
-func (s *Store) keepVersions() {
+func keepVersions(s *Store) {
 	k := &s.kept
 	s.life.Every(versionsEvery, func() {
 		if next, _ := s.pipe.Versions(); next+versionsAhead/2 > k.limit {
@@ -217,8 +217,8 @@ func (s *Store) keepVersions() {
 	})
 }
 
-// leave writes what the next life has to know of this one that ends.
-func (s *Store) leave() {
+// leaveKept writes what the next life has to know of this one that ends.
+func leaveKept(s *Store) {
 	if s.kept.record == nil {
 		return
 	}

@@ -36,7 +36,7 @@ func (s *Store) close() error {
 		return s.giveUp(ended)
 	}
 	if !s.disk.Durable() {
-		s.leave()
+		leaveKept(s)
 		return s.mem.Table.Close() // but for what is kept, nothing of this life is left
 	}
 	keys := s.filler.Keys()

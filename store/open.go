@@ -54,7 +54,6 @@ type Store struct {
 	pipe   *pipeline.Pipeline
 
 	before predecessor // the pipeline's, and Close's behind it
-	kept   keeping     // of a cache whose memory outlives the process
 
 	filler  *residents.Fill
 	scrub   *residents.Scrub
@@ -72,6 +71,7 @@ type Store struct {
 type birth struct {
 	opened  time.Time
 	refused atomic.Bool // Refuse was called
+	kept    keeping     // of a cache whose memory outlives the process
 }
 
 // Open opens the store in c.Dir, or creates it there if the directory is
@@ -171,8 +171,8 @@ func (s *Store) openMemory(none layout.Version) error {
 	m := s.mem
 	m.Shards, m.Backed, m.NoLease = s.cfg.Shards, s.disk.Durable(), s.cfg.NoLease
 	m.Clock, m.Fence, m.Counts, m.Sketch = s.clock, s.fence, s.counts, sketch.New(s.cfg.MemoryLimit/sketch.Share)
-	if !s.adopt(none) {
-		if err := s.layMemory(nil); err != nil {
+	if !adoptLeft(s, none) {
+		if err := layMemory(s, nil); err != nil {
 			return err
 		}
 		for i := range s.cfg.Shards {
@@ -224,8 +224,8 @@ func (s *Store) openMemory(none layout.Version) error {
 }
 
 // layMemory makes the regions, and what gives their memory out. left are those of the life before that the table begins with.
-func (s *Store) layMemory(left []region.LeftRegion) (err error) {
-	m, c := s.mem, s.tableConfig()
+func layMemory(s *Store, left []region.LeftRegion) (err error) {
+	m, c := s.mem, tableConfig(s)
 	c.Left = left
 	if m.Table, err = region.NewTable(c); err != nil {
 		return fmt.Errorf("store: memory: %w", err)
@@ -239,7 +239,7 @@ func (s *Store) layMemory(left []region.LeftRegion) (err error) {
 }
 
 // tableConfig is what the regions are made of.
-func (s *Store) tableConfig() region.Config {
+func tableConfig(s *Store) region.Config {
 	return region.Config{
 		Memory: s.cfg.Memory, Incarnation: s.mem.Incarnation, Seed: s.mem.Seed, Shards: s.cfg.Shards,
 		RegionSize: s.cfg.RegionSize, IndexRegionSize: s.cfg.IndexRegionSize,
@@ -300,7 +300,7 @@ func (s *Store) start(own span) {
 		s.filler.Full(sh) // every shard of a cache has all its keys: none, or those that were left
 	}
 	if s.mem.Believing() {
-		s.life.Go(s.believeAll)
+		s.life.Go(func() { believeAll(s) })
 	}
 }
 
@@ -314,7 +314,7 @@ func (s *Store) startUpkeep() {
 	s.life.Go(upkeep.NewForgetter(env, s.dedup, s.cfg.Logger).Run)
 	s.life.Go(s.scrub.Run)
 	if s.kept.record != nil {
-		s.life.Go(s.keepVersions)
+		s.life.Go(func() { keepVersions(s) })
 	}
 	s.life.Go((&collector{Store: s, most: checkMost}).run)
 	if !s.disk.Durable() {

@@ -92,8 +92,8 @@ func openWarm(t testing.TB, c Config) *node {
 // believed waits until all that was left is believed or dropped.
 func (n *node) believed() warm.Stats {
 	n.t.Helper()
-	waitFor(n.t, "belief in what was left", func() bool { return !n.mem.Believing() && n.KeptStats().Took > 0 })
-	return n.KeptStats()
+	waitFor(n.t, "belief in what was left", func() bool { return !n.mem.Believing() && KeptStatsOf(n.Store).Took > 0 })
+	return KeptStatsOf(n.Store)
 }
 
 // TestWarmRestart: the next life has every key of the life before, small ones and large ones, by SEND and by READ, and none that was deleted;
@@ -448,7 +448,7 @@ func judgeLeft(t testing.TB, m *keptHeap, newest map[string]string) warm.Stats {
 	check()
 	waitFor(t, "an end of belief", func() bool { return !n.mem.Believing() })
 	check()
-	st := n.KeptStats()
+	st := KeptStatsOf(n.Store)
 	for i := range 400 {
 		key := fmt.Sprintf("key-%d", i)
 		n.put(0, key, "again")

@@ -43,12 +43,12 @@ type Config struct {
 	WatchBytes  Size   `mapstructure:"watch_bytes" scope:"server" default:"16MiB" range:"1MiB..1GiB" or:"0" multiple:"1MiB" usage:"memory for the events that watches are answered from; 0: no watches"`
 	LogBytes    Size   `mapstructure:"log_bytes" scope:"server" default:"256MiB" range:"8MiB..64GiB" multiple:"1MiB" usage:"bound of the log, which a start after a crash reads"`
 	HugePages   string `mapstructure:"huge_pages" scope:"server" default:"auto" oneof:"auto,off,try,on" usage:"huge pages for registered memory: auto, off, try or on"`
-	MemoryKeep  Term   `mapstructure:"memory_keep" scope:"server" default:"off" range:"1s..24h" or:"off" usage:"with --mode cache: how long the memory waits for the next start of this node"`
 	Lease       Term   `mapstructure:"lease" scope:"server" default:"2s" range:"1s..1m" or:"off" usage:"how long a client may believe memory it has read a beat from; off is for debugging"`
 	MaxSessions int    `mapstructure:"max_sessions" scope:"server" default:"4096" range:"1..65536" usage:"clients connected at a time"`
 
 	TenantsFile string   `mapstructure:"tenants_file" scope:"server" usage:"file that lists the tenants, their secrets and rights; empty: none"`
 	RkeyMaxAge  Term     `mapstructure:"rkey_max_age" scope:"server" default:"off" range:"5s..10000h" or:"off" usage:"age at which a region gets another rkey"`
+	MemoryKeep  Term     `mapstructure:"memory_keep" scope:"server" default:"off" range:"1s..24h" or:"off" usage:"with --mode cache: how long the memory waits for the next start of this node"`
 	NodeID      string   `mapstructure:"node_id" scope:"server" usage:"this node's name in its cluster, for ever; empty: a server alone"`
 	Advertise   []string `mapstructure:"advertise" scope:"server" usage:"HOST that clients of the cluster are told; none: those of listen"`
 	Insecure    bool     `mapstructure:"insecure" scope:"server" usage:"allow a cluster without a gossip key, a secret or a name of its own"`

@@ -71,13 +71,13 @@ func Adopt(t *region.Table, r *reclaim.Reclaimer, shard uint16, hashOf func(layo
 		i += n
 		kept, refused := a.slots(seg, keep)
 		st.Slots, st.Refused = st.Slots+kept, st.Refused+refused
-		ix.include(seg)
+		include(ix, seg)
 	}
 	return a, st
 }
 
 // include counts a segment in.
-func (ix *Index) include(seg *segment) {
+func include(ix *Index, seg *segment) {
 	ix.segments++
 	ix.slots += seg.capacity()
 	ix.bytes += uint64(len(seg.mem))
@@ -179,13 +179,13 @@ func (a *Adopted) renew(prefix uint32, depth uint8) error {
 		return err
 	}
 	ix.writeSegment(seg, nil)
-	ix.include(seg)
+	include(ix, seg)
 	ix.publishSegment(seg)
 	return nil
 }
 
 // Fits says whether the slot r may be that of a key with the hash: the key belongs to its segment, and its bucket is one of the key's.
-func (ix *Index) Fits(r Ref, h layout.Hash) bool {
+func Fits(r Ref, h layout.Hash) bool {
 	four := r.seg.four(h)
 	return r.seg.holds(h) && r.Slot().Fingerprint() == h.Fingerprint() && slices.Contains(four[:], int(r.off)/layout.BucketSize)
 }

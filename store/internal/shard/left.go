@@ -99,7 +99,7 @@ func (b *Believer) some(sh *Shard, at index.Cursor) (next index.Cursor, done boo
 		if i+ahead < len(b.refs) {
 			fetch(sh, b.refs[i+ahead])
 		}
-		sh.believeAt(r)
+		believeAt(sh, r)
 	}
 	return next, done
 }
@@ -118,7 +118,7 @@ func fetch(sh *Shard, r index.Ref) {
 
 // believeAt believes the item of a slot, or drops it. One that verifies for this incarnation was believed, or written, in this life: it is
 // left alone, whatever its state. Caller holds Mu.
-func (sh *Shard) believeAt(r index.Ref) {
+func believeAt(sh *Shard, r index.Ref) {
 	slot := r.Slot()
 	if slot.Class() > layout.NumClasses {
 		return
@@ -132,18 +132,18 @@ func (sh *Shard) believeAt(r index.Ref) {
 		}
 		var ok bool
 		if it, ok = sh.mem.believe(l, slot, mem); !ok {
-			sh.drop(l, r)
+			drop(sh, l, r)
 			return
 		}
 	}
 	// A slot may lead to another key's item, whoever has believed that.
-	if l := sh.mem.left.Load(); l != nil && it.Version < l.Below && (it.Shard != sh.ID || !sh.Index.Fits(r, layout.HashKey(sh.mem.Seed, it.Key()))) {
-		sh.drop(l, r)
+	if l := sh.mem.left.Load(); l != nil && it.Version < l.Below && (it.Shard != sh.ID || !index.Fits(r, layout.HashKey(sh.mem.Seed, it.Key()))) {
+		drop(sh, l, r)
 	}
 }
 
 // drop takes an item that is not believed out of memory. Caller holds Mu.
-func (sh *Shard) drop(l *Left, r index.Ref) {
+func drop(sh *Shard, l *Left, r index.Ref) {
 	slot := r.Slot()
 	if sh.held[slot.Place()] != nil {
 		return // it was believed since
