@@ -12,6 +12,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/internal/disk"
 	"github.com/rdmakv/rdmakv/store/internal/entry"
 	"github.com/rdmakv/rdmakv/store/internal/shard"
+	"github.com/rdmakv/rdmakv/store/layout"
 )
 
 // How a store comes to have a replica that it did not have, while it is open:
@@ -28,6 +29,16 @@ import (
 //
 // A crash in between leaves the shards the store's own, or the group's: AddGroup is called again then. What a replica before it has left, which was
 // given up (RemoveGroup), is gone by then.
+//
+// A group that adopts the store's own shards (Group.Adopts) begins with what they have:
+//
+//	the base has what is published  while the store's own writes go on, so that little is left to be taken in below
+//	the shards are the group's      as above
+//	the base has the rest           the log's own stream has nothing more of these shards, so the group begins behind what the log has
+//	BaseOf                          what that is in few bytes (recovergroup.go, R19)
+//	Create, Found, Begin, Start     as above; the base has the group and that digest by one ingest, which leaves the keys where they are
+//
+// The group numbers from above everything that the store has given out in these shards, so every version rises. Writes, and reads that ask, wait in between: for the rest of the log, and for one pass over the keys.
 
 // AddGroup gives a store a replica, until RemoveGroup. Its id is above those of all replicas of the group that the store has given up. Its shards stay withheld if
 // they are (Release). It returns when that is durable, and the replica takes part, or will once no reader
@@ -78,9 +89,20 @@ func AddGroup(ctx context.Context, s *Store, c Group) error {
 			return fmt.Errorf("%w: shard %d is of group %d", ErrGroups, id, o.group)
 		}
 	}
+	begin := m.begin
+	if c.Adopts {
+		begin = m.adopt
+		if err := s.ckpt.Now(ctx); err != nil {
+			return err
+		}
+		m.found.Turn.Next = newestOwn(s, shards).Number() + adoptGap
+		if m.found.Turn.Next > layout.MaxNumber-adoptRoom {
+			return ErrEpochs
+		}
+	}
 	m.follow(s, g)
 	claim(s, shards, m)
-	if err := m.begin(ctx, s, g); err != nil {
+	if err := begin(ctx, s, g); err != nil {
 		claim(s, shards, nil)
 		m.cancel()
 		if ended := g.ctx.Err(); ended != nil {
@@ -106,11 +128,11 @@ func AddGroup(ctx context.Context, s *Store, c Group) error {
 	return nil
 }
 
-// MayAddGroups says whether AddGroup would find shards of s as it needs them: they are in no group, and have neither keys nor results of requests.
+// MayAddGroups says whether AddGroup would find shards of s as it needs them: they are in no group, and have neither keys nor results of requests, or adopts says that a group is to begin with those.
 // It returns nil, or an error that says what is in the way; what comes to them afterwards it does not see.
 //
 // Errors: ErrGroups, ErrShard, ctx's, and those of log and base.
-func MayAddGroups(ctx context.Context, s *Store, shards []uint16) error {
+func MayAddGroups(ctx context.Context, s *Store, shards []uint16, adopts bool) error {
 	if err := s.cfg.mayHaveGroups(); err != nil {
 		return err
 	}
@@ -121,6 +143,12 @@ func MayAddGroups(ctx context.Context, s *Store, shards []uint16) error {
 		if m := s.groups.of[id].Load(); m != nil {
 			return fmt.Errorf("%w: shard %d is of group %d", ErrGroups, id, m.group)
 		}
+	}
+	if adopts {
+		if newestOwn(s, shards).Number() > layout.MaxNumber-adoptRoom-adoptGap {
+			return ErrEpochs
+		}
+		return nil
 	}
 	if err := s.ckpt.Now(ctx); err != nil {
 		return err
@@ -164,6 +192,9 @@ func (c *Group) check(s *Store) error {
 			return bad("its founders' configuration has index %d, not 1", c.Founders.Index)
 		}
 	}
+	if v := c.Founders.Voters; c.Adopts && (len(v) != 1 || v[0].ID != c.Replica || len(c.Founders.Learners) != 0) {
+		return bad("it adopts what the store has, with %d founders: it needs one, because nobody else has that", len(v)+len(c.Founders.Learners))
+	}
 	return s.cfg.mayHaveGroups()
 }
 
@@ -179,12 +210,7 @@ func claim(s *Store, shards []uint16, m *member) {
 
 // begin tells engine and base of the replica, once its shards are empty and nothing is under way in them.
 func (m *member) begin(ctx context.Context, s *Store, g *groupSide) error {
-	for _, id := range m.found.Shards {
-		if err := s.shards[id].WaitPublished(ctx, s.shards[id].Marks().Ordered); err != nil {
-			return err
-		}
-	}
-	if err := s.ckpt.Now(ctx); err != nil {
+	if err := m.settle(ctx, s); err != nil {
 		return err
 	}
 	return s.ckpt.Alone(ctx, func() error {
@@ -200,7 +226,10 @@ func (m *member) begin(ctx context.Context, s *Store, g *groupSide) error {
 		if err != nil {
 			return err
 		}
-		if err := checkpoint.Found(ctx, to, m.group, m.id, m.told(), &m.found); err != nil {
+		if err := checkpoint.Found(to, m.group, m.id, m.told(), &m.found, nil); err != nil {
+			return errors.Join(err, to.Abort())
+		}
+		if _, err := to.Commit(ctx); err != nil {
 			return err
 		}
 		for _, id := range m.found.Shards {
@@ -215,6 +244,76 @@ func (m *member) begin(ctx context.Context, s *Store, g *groupSide) error {
 		s.ckpt.AddGroup(m, m.found)
 		return nil
 	})
+}
+
+// adopt tells engine and base of a replica that begins with what the store has in its shards. Nobody writes to them any more as to the store's own.
+func (m *member) adopt(ctx context.Context, s *Store, g *groupSide) error {
+	if err := m.settle(ctx, s); err != nil {
+		return err
+	}
+	begins, err := m.begins(ctx, s)
+	if err != nil {
+		return err
+	}
+	return s.ckpt.Alone(ctx, func() error {
+		for _, id := range m.found.Shards {
+			if n, _ := s.shards[id].DirtyCounts(); n > 0 {
+				return fmt.Errorf("%w: the log has %d writes of shard %d that the base has not", ErrGroups, n, id)
+			}
+		}
+		if newest := newestOwn(s, m.found.Shards); newest >= m.found.Turn.Newest(0) {
+			return fmt.Errorf("%w: version %v was given out while the group was made, which begins behind number %d", ErrGroups, newest, m.found.Turn.Next)
+		}
+		if err := g.create(s, m); err != nil {
+			return err
+		}
+		to, err := s.disk.Tables(ctx, 0)
+		if err != nil {
+			return err
+		}
+		// What the tables have to wait for comes before the locks.
+		if err := errors.Join(checkpoint.Found(to, m.group, m.id, m.told(), &m.found, &begins), to.Ready(ctx)); err != nil {
+			return errors.Join(err, to.Abort())
+		}
+		if err := s.journal.Change(&s.ckpt.Leaving, func() error {
+			if _, err := to.Commit(ctx); err != nil {
+				return err
+			}
+			for _, id := range m.found.Shards {
+				shard.Begin(s.shards[id], m.found.Turn.Newest(id))
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		s.ckpt.AddGroup(m, m.found)
+		return nil
+	})
+}
+
+// newestOwn is the newest version that was given out in shards which are the store's own, or a newer one: a start gives out none below those of all lives before.
+func newestOwn(s *Store, shards []uint16) (newest layout.Version) {
+	for _, id := range shards {
+		newest = max(newest, s.shards[id].Marks().Ordered)
+	}
+	return newest
+}
+
+const (
+	// adoptGap is by how many numbers a group begins above what its shards have when it is made: each has 4,096 versions of the store's own, which writes on until the shards are the group's.
+	adoptGap = 1 << 16
+	// adoptRoom is how many numbers a group is to have left when it begins. A group that gives out a million a second has enough for twelve days then, and each recovery takes 2^32 (recoverGap).
+	adoptRoom = 1 << 40
+)
+
+// settle waits until nothing is under way in the replica's shards as in the store's own, and the base has all of it.
+func (m *member) settle(ctx context.Context, s *Store) error {
+	for _, id := range m.found.Shards {
+		if err := s.shards[id].WaitPublished(ctx, s.shards[id].Marks().Ordered); err != nil {
+			return err
+		}
+	}
+	return s.ckpt.Now(ctx)
 }
 
 // isEmpty returns an error for a shard that has something, in log or base: the log first, because keys leave it for the base.

@@ -25,12 +25,17 @@ func TestBlobFilesAfterACrash(t *testing.T) {
 	n := open(t, c)
 	n.blobFiles(1, []string{"key-0", "key-1"}, []string{pattern(5000, "0"), pattern(5000, "1")})
 	n.disk.Heartbeat()
-	crashed := mem.CrashClone(vfs.CrashCloneCfg{})
-	var blobs []string // that the manifest has: others may wait for their removal
-	for b := range n.disk.ForTests().DB().DebugCurrentVersion().BlobFiles.All() {
-		blobs = append(blobs, b.Physical.FileNum.String()+".blob")
+	// blobs are those that the manifest of the crashed disk has: others may wait for their removal.
+	blobs := n.blobNames()
+	var crashed *crashfs.Disk
+	for {
+		crashed = mem.CrashClone(vfs.CrashCloneCfg{})
+		after := n.blobNames()
+		if slices.Equal(blobs, after) {
+			break
+		}
+		blobs = after // a compaction ended meanwhile
 	}
-	slices.Sort(blobs)
 	if len(blobs) < 2 {
 		t.Fatalf("blob files: %q, want two", blobs)
 	}
@@ -88,6 +93,16 @@ func TestBlobFilesAfterACrash(t *testing.T) {
 		t.Fatal("undamaged: ", err)
 	}
 	n.want(1, "key-0", pattern(5000, "0"))
+}
+
+// blobNames returns the names of the blob files that the manifest has now, sorted.
+func (n *node) blobNames() []string {
+	n.t.Helper()
+	names, err := n.disk.ForTests().BlobFiles()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return names
 }
 
 // blobFiles puts values and has Pebble make a blob file with each, by flushes. The tables of a

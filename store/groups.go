@@ -34,6 +34,8 @@ type Group struct {
 	// Founders is what the group begins with, alike at all its first replicas: Config.Index is 1. It counts only when the store
 	// hears of the group for the first time. Without voters this replica begins with nothing, and gets the state from the others.
 	Founders consensus.Config
+	// Adopts: the group begins with what this store has in the shards, keys and results of requests, and nobody else has anything of it. This replica is its only founder.
+	Adopts bool
 }
 
 // An Engine brings the replicas of a store to the same entries.

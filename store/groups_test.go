@@ -25,6 +25,7 @@ import (
 type cluster struct {
 	t     *testing.T
 	hosts [3]*host
+	has   func(id int) []Group // which each store has from its first start on
 
 	mu        sync.Mutex
 	out       map[[2]int]bool           // ways that are cut, from and to
@@ -65,7 +66,12 @@ func groupsOf(id int) []Group {
 
 // newCluster starts three new stores.
 func newCluster(t *testing.T, config func(*Config)) *cluster {
-	c := &cluster{t: t, out: map[[2]int]bool{}, snapshots: map[consensus.GroupID]int{}}
+	return newClusterOf(t, config, groupsOf)
+}
+
+// newClusterOf starts three new stores that have these groups.
+func newClusterOf(t *testing.T, config func(*Config), has func(id int) []Group) *cluster {
+	c := &cluster{t: t, has: has, out: map[[2]int]bool{}, snapshots: map[consensus.GroupID]int{}}
 	for i := range c.hosts {
 		c.hosts[i] = &host{c: c, id: i, disk: memFS(), config: config}
 	}
@@ -102,7 +108,7 @@ func (h *host) start() {
 	if err != nil {
 		h.c.t.Fatalf("store %d: %v", h.id, err)
 	}
-	for _, g := range groupsOf(h.id) {
+	for _, g := range h.c.has(h.id) {
 		if err := AddGroup(context.Background(), s, g); err != nil {
 			h.c.t.Fatalf("store %d: %v", h.id, err)
 		}

@@ -78,10 +78,12 @@ func birth(ctx context.Context, f *route.Router, nodes []NodeWeight, o InitOptio
 	if err := atEach(f, all, func(c *candidate) error { return c.ask(ctx) }); err != nil {
 		return err
 	}
-	if err := forgotten(f, all, named); err != nil {
-		return err
+	if !o.Adopt { // who is not named may come later
+		if err := forgotten(f, all, named); err != nil {
+			return err
+		}
 	}
-	if o.Replicas > 1 {
+	if o.Replicas > 1 || o.Adopt {
 		if err := atEach(f, all, func(c *candidate) error { return c.askStore(ctx) }); err != nil {
 			return err
 		}
@@ -187,7 +189,11 @@ func (c *candidate) status(ctx context.Context) (st wire.NodeStatus, err error) 
 func propose(all []*candidate, want []cluster.MapNode, o InitOptions) (m *cluster.Map, err error) {
 	var id [16]byte
 	rand.Read(id[:])
-	if o.Replicas > 1 {
+	if o.Adopt {
+		alone := &cluster.Map{Cluster: id, Name: all[0].name, Nodes: want, Owner: make([]uint16, all[0].shards)}
+		with := cluster.Want{Groups: cmp.Or(o.Groups, min(adoptGroups, all[0].shards)), Stores: [][16]byte{all[0].store}, Zones: []string{all[0].zone}}
+		m, err = cluster.ProposeAdopting(alone, with)
+	} else if o.Replicas > 1 {
 		with := cluster.Want{Replicas: o.Replicas, Groups: o.Groups}
 		for _, c := range all { // in the order of want
 			with.Stores = append(with.Stores, c.store)
@@ -205,6 +211,9 @@ func propose(all []*candidate, want []cluster.MapNode, o InitOptions) (m *cluste
 	return m, nil
 }
 
+// adoptGroups is how many groups the shards of one node become where nobody says: two for each of the three nodes that it is to become at least.
+const adoptGroups = 3 * cluster.GroupsOfNode
+
 // check finds what no nodes could agree on, before any is asked; in is how many get shards, zoned how many of those have
 // a zone.
 func (o *InitOptions) check(in, zoned int) error {
@@ -215,6 +224,10 @@ func (o *InitOptions) check(in, zoned int) error {
 		return fmt.Errorf("%d replicas on %d nodes: each replica of a group is on a node of its own", o.Replicas, in)
 	case o.Groups < 0 || o.Groups > cluster.MaxGroups:
 		return fmt.Errorf("%d groups: 1 to %d are possible", o.Groups, cluster.MaxGroups)
+	case o.Adopt && (in != 1 || o.Replicas > 1):
+		return fmt.Errorf("%d nodes and %d replicas: a cluster begins with the keys of one node, and gets others, and more replicas, when it is there", in, max(o.Replicas, 1))
+	case o.Adopt:
+		return nil
 	case o.Replicas < 2 && o.Groups != 0:
 		return fmt.Errorf("%d groups: a cluster without replicas has no groups", o.Groups)
 	case o.Replicas < 2 && zoned != 0:
@@ -227,8 +240,8 @@ func (o *InitOptions) check(in, zoned int) error {
 
 // isLike says whether a map is what the options ask for.
 func (o *InitOptions) isLike(m *cluster.Map) bool {
-	if m.Replication == nil {
-		return o.Replicas < 2
+	if m.Replication == nil || o.Adopt || m.Replication.Adopts && o.Replicas < 2 {
+		return o.Replicas < 2 && o.Adopt == (m.Replication != nil && m.Replication.Adopts) && (o.Groups == 0 || o.Groups == len(m.Replication.Groups))
 	}
 	return replicasOfEach(m) == o.Replicas && (o.Groups == 0 || o.Groups == len(m.Replication.Groups))
 }
@@ -268,6 +281,9 @@ func choose(all []*candidate, want []cluster.MapNode, o InitOptions) (*cluster.M
 	if !o.isLike(m) {
 		return nil, fmt.Errorf("%w: %v, %s; to finish it, ask for that", ErrOtherMap, m, replicasOf(m))
 	}
+	if o.Adopt && m.Version > 1 && m.Has(want[0].ID) {
+		return m, nil // others have come since
+	}
 	if !slices.Equal(m.Nodes, want) {
 		return nil, fmt.Errorf("%w: %v, of nodes %s; to finish it, name those", ErrOtherMap, m, nodeList(m.Nodes))
 	}
@@ -278,6 +294,9 @@ func choose(all []*candidate, want []cluster.MapNode, o InitOptions) (*cluster.M
 func replicasOf(m *cluster.Map) string {
 	if m.Replication == nil {
 		return "without replicas"
+	}
+	if m.Replication.Adopts && m.Version == m.Replication.Born {
+		return fmt.Sprintf("with %d groups that begin with what nodes have", len(m.Replication.Groups))
 	}
 	return fmt.Sprintf("with %d groups of %d replicas", len(m.Replication.Groups), replicasOfEach(m))
 }

@@ -183,8 +183,11 @@ type InitOptions struct {
 	// write is done when a majority of them has it, and a minority may be lost.
 	Replicas int
 	// Groups is how many groups of replicas the shards make up, each with a leader of its own;
-	// 0: two for each node, or one for each shard if there are fewer. Only with replicas.
+	// 0: two for each node, or one for each shard if there are fewer. Only with replicas, or Adopt.
 	Groups int
+	// Adopt has a cluster begin with one node that has keys, as a server that was alone has them. Its shards become Groups groups, 0: six, whose first replicas have the keys that are
+	// there; other nodes come by Change. Replicas is 1.
+	Adopt bool
 }
 
 // ClusterInitWith is ClusterInit with options. The nodes of a cluster with replicas must have

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // An Authority keeps the map: it alone says which node owns a shard. Each node keeps
@@ -44,7 +45,8 @@ var (
 //	that ids of replicas rise                                 a node that got a group again is another replica of it
 //	which meta groups were made anew                          ErrTwoMetas: the cluster has two of them
 //
-// Without replicas the first map is also the last: ErrNotYet.
+// Without replicas the first map is also the last: ErrNotYet. But one may get groups, which begin with what its nodes have (Replication.Adopts): the shards stay where they are. Later maps may follow that
+// one at nodes that have not heard of it.
 func CheckChange(previous, next *Map) error {
 	if next == nil {
 		return ErrNoMap
@@ -66,10 +68,25 @@ func CheckChange(previous, next *Map) error {
 	case previous.Version >= next.Version:
 		return fmt.Errorf("%w: version %d digest %016x here, version %d digest %016x wanted", ErrOtherMap,
 			previous.Version, previous.Digest(), next.Version, next.Digest())
+	case previous.Replication == nil && next.Replication != nil && next.Replication.Adopts && next.Replication.Born == previous.Version+1:
+		return checkUpgrade(previous, next)
 	case previous.Replication == nil || next.Replication == nil:
 		return fmt.Errorf("%w (version %d is in force, version %d was wanted)", ErrNotYet, previous.Version, next.Version)
 	}
 	return checkFixed(previous, next)
+}
+
+// checkUpgrade says whether next, which has groups that begin with what nodes have, may follow previous, which has none. By the map with which they begin each node keeps the shards that it owns.
+func checkUpgrade(previous, next *Map) error {
+	switch {
+	case len(previous.Owner) != len(next.Owner):
+		return fmt.Errorf("%w: %d shards become %d", ErrFixed, len(previous.Owner), len(next.Owner))
+	case next.Version != next.Replication.Born:
+		return nil // what has moved since the meta group has agreed on
+	case !slices.Equal(previous.Nodes, next.Nodes) || !slices.Equal(previous.Owner, next.Owner):
+		return fmt.Errorf("%w: groups begin with what nodes have, and version %d has shards or nodes elsewhere than version %d", ErrFixed, next.Version, previous.Version)
+	}
+	return nil
 }
 
 // checkFixed compares what stays for ever in two maps with replicas, each of which is well formed. ErrFixed.
@@ -83,6 +100,8 @@ func checkFixed(previous, next *Map) error {
 		return fixed("%d shards become %d", len(previous.Owner), len(next.Owner))
 	case before.Meta != nil && after.Meta == nil:
 		return fixed("the meta group is gone")
+	case before.Born != after.Born && (before.Meta != nil || after.Born != previous.Version+1) || before.Adopts != after.Adopts:
+		return fixed("groups that began by map %d are said to have begun by map %d", max(1, before.Born), max(1, after.Born))
 	case len(before.Groups) != len(after.Groups):
 		return fixed("%d groups become %d", len(before.Groups), len(after.Groups))
 	}

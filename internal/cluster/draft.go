@@ -61,7 +61,7 @@ func (m *Map) Draft() *Draft {
 // Map returns what the draft makes of the map that it was drawn from, one version later. ErrMalformed: what the draft says no map can.
 func (d *Draft) Map(from *Map) (*Map, error) {
 	m := &Map{Cluster: from.Cluster, Name: from.Name, Version: from.Version + 1, Owner: make([]uint16, len(from.Owner))}
-	r := &Replication{Group: make([]uint16, len(from.Replication.Group)), Lives: slices.Clone(from.Replication.Lives)}
+	r := &Replication{Group: make([]uint16, len(from.Replication.Group)), Lives: slices.Clone(from.Replication.Lives), Born: from.Replication.Born, Adopts: from.Replication.Adopts}
 	index := make(map[string]uint16, len(d.Nodes))
 	for _, id := range slices.Sorted(maps.Keys(d.Nodes)) {
 		n := d.Nodes[id]

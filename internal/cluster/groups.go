@@ -13,6 +13,9 @@ import "slices"
 //
 // A group that has lost its majority for good is replaced by another one, of a higher id, which begins with what one of its replicas has (Was). The id of the one that was is burnt: no later map has it.
 //
+// A cluster that had keys before it had groups has its groups begin with them: the first map with groups adopts (Adopts), and says so for ever. Each of its groups
+// has one replica then, at the node that owned its shards, and that replica begins with what its node has. By any other map a replica begins with nothing.
+//
 // The meta group is a group without shards. Its log has the map itself, and what is being done about it (package meta).
 
 const (
@@ -38,6 +41,10 @@ type Replication struct {
 	// Lives has a random number for each generation of the meta group, from the first that was made anew on (Map.Generation), so that two which were made at the same time, by nodes
 	// that did not reach each other, are not taken for one (lineage.go).
 	Lives []uint64
+	// Born is the version of the map by which meta group and groups began, and Adopts says that the groups began with what the owners of their shards had. 0 in the map of a cluster that
+	// was made with groups: they began by version 1, and with nothing.
+	Born   uint64
+	Adopts bool
 	// Meta is the meta group, whose ID is 0; nil: there is none, so that the map can never be changed (a map of format 2, which older versions have made; Zones
 	// is nil then, too).
 	Meta *Group
@@ -81,6 +88,9 @@ func (r *Replication) check(m *Map) error {
 	if err := r.checkFormat(); err != nil {
 		return err
 	}
+	if err := r.checkBirth(m); err != nil {
+		return err
+	}
 	if r.Meta != nil {
 		if err := r.Meta.check(m); err != nil {
 			return err
@@ -110,6 +120,36 @@ func (r *Replication) check(m *Map) error {
 		}
 		if err := g.check(m); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// BornBy says whether a map is the one by which meta group and groups begin: its replicas are founders, and those of any other one get their state from the others.
+func (m *Map) BornBy() bool {
+	return m.Replication != nil && m.Version == max(1, m.Replication.Born)
+}
+
+// Founder says whether the replica of an id begins its group with what its node has: it is the first one that the group ever had, of a map that adopts, and the group was no other one before.
+func (r *Replication) Founder(g *Group, replica uint64) bool {
+	return r.Adopts && g.Was == 0 && replica == 1
+}
+
+// checkBirth holds what a map says of how its groups began to its rules.
+func (r *Replication) checkBirth(m *Map) error {
+	switch {
+	case r.Born == 0 && !r.Adopts:
+		return nil
+	case r.Meta == nil:
+		return malformed("groups that began by map %d, in a shard map without a meta group", r.Born)
+	case r.Born == 0 || r.Born > m.Version || r.Born == 1 && !r.Adopts:
+		return malformed("groups are said to have begun by map %d, and this one has version %d", r.Born, m.Version)
+	case m.Version != r.Born || !r.Adopts:
+		return nil
+	}
+	for i := range r.Groups {
+		if g := &r.Groups[i]; len(g.Replicas) != 1 || g.Top != 1 || g.Replicas[0].Leaves {
+			return malformed("group %d, which begins with what a node has, has %d replicas: at first it is at that node alone", g.ID, len(g.Replicas))
 		}
 	}
 	return nil
@@ -218,9 +258,15 @@ func (r *Replication) ShardsOf(group int) (shards []uint16) {
 //	                                                                           └4 ┴8  ┴4  ┴2    ┴1    ┴1   ┴ 2 + 8 + 1 each                ┘
 //	behind it        ┌lives┬ 8 each ┐
 //	                 └1    ┴        ┘
+//
+// and one of format 5, whose groups began otherwise than by map 1 and with nothing:
+//
+//	as format 4, and behind it ┌born┬adopts┐
+//	                           └8   ┴1     ┘
 func appendReplication(dst []byte, r *Replication) []byte {
 	dst = le.AppendUint16(dst, uint16(len(r.Groups)))
-	live, was := r.Meta != nil, r.recovered()
+	live, born := r.Meta != nil, r.Born != 0
+	was := born || r.recovered()
 	for i := range r.Stores {
 		dst = append(dst, r.Stores[i][:]...)
 		if live {
@@ -240,6 +286,12 @@ func appendReplication(dst []byte, r *Replication) []byte {
 		dst = append(dst, byte(len(r.Lives)))
 		for _, life := range r.Lives {
 			dst = le.AppendUint64(dst, life)
+		}
+	}
+	if born {
+		dst = append(le.AppendUint64(dst, r.Born), 0)
+		if r.Adopts {
+			dst[len(dst)-1] = 1
 		}
 	}
 	return dst
@@ -273,11 +325,11 @@ func appendGroup(dst []byte, g *Group, live, was bool) []byte {
 }
 
 // maxReplication bounds its bytes.
-const maxReplication = 2 + MaxNodes*(16+1+MaxName) + MaxShards*2 + (1+MaxGroups)*(20+maxInMap*11) + 1 + MaxGenerations*8
+const maxReplication = 2 + MaxNodes*(16+1+MaxName) + MaxShards*2 + (1+MaxGroups)*(20+maxInMap*11) + 1 + MaxGenerations*8 + 9
 
-// replication reads it, of a map of so many nodes and shards; live: one of format 3 or 4, was: of format 4.
-func (f *fields) replication(nodes, shards int, live, was bool) *Replication {
-	r := &Replication{}
+// replication reads it, of a map of so many nodes and shards, and of a format from 2 on.
+func (f *fields) replication(nodes, shards int, format uint8) *Replication {
+	r, live, was := &Replication{}, format >= liveFormat, format >= recoveredFormat
 	groups := int(f.u16())
 	if groups > MaxGroups {
 		f.fail(malformed("a shard map of %d groups, at most %d", groups, MaxGroups))
@@ -313,7 +365,14 @@ func (f *fields) replication(nodes, shards int, live, was bool) *Replication {
 			r.Lives = append(r.Lives, f.u64())
 		}
 	}
-	if was && f.err == nil && !r.recovered() {
+	if format == bornFormat {
+		r.Born = f.u64()
+		adopts := f.u8()
+		if f.err == nil && (adopts > 1 || r.Born == 0) {
+			f.fail(malformed("groups that began by map %d, and with what nodes had: %d", r.Born, adopts))
+		}
+		r.Adopts = adopts == 1
+	} else if was && f.err == nil && !r.recovered() {
 		f.fail(malformed("a shard map of format %d in which no group was another one", recoveredFormat))
 	}
 	return r

@@ -202,18 +202,20 @@ func (m *Map) String() string {
 	return fmt.Sprintf("shard map of cluster %s, version %d, digest %016x: %d shards on %d nodes", m.identity(), m.Version, m.Digest(), len(m.Owner), len(m.Nodes))
 }
 
-// A map of format 1 has no Replication, one of format 2 has one without a meta group, one of format 3 has one with it, and one of format 4 has groups that were others.
+// A map of format 1 has no Replication, one of format 2 has one without a meta group, one of format 3 has one with it, one of format 4 has groups that were others, and one of format 5
+// groups that began with what nodes had, or by a later map than the first.
 const (
 	mapFormat       = 1
 	replicasFormat  = 2
 	liveFormat      = 3
 	recoveredFormat = 4
+	bornFormat      = 5
 )
 
 // MaxMap bounds the bytes of an encoded map.
 const MaxMap = 32 + MaxName + MaxNodes*(1+MaxName+4) + MaxShards*2 + maxReplication
 
-// AppendMap appends a map, for the wire and for the disk; see appendReplication for what formats 2 to 4 have behind it:
+// AppendMap appends a map, for the wire and for the disk; see appendReplication for what formats 2 to 5 have behind it:
 //
 //	┌format┬ 0 ┬nodes┬shards┬ 0 ┬version┬cluster┬name┐
 //	└1     ┴1  ┴2    ┴2     ┴2  ┴8      ┴16     ┴1+n ┘
@@ -225,17 +227,7 @@ func AppendMap(dst []byte, m *Map) []byte {
 	if len(m.Nodes) > MaxNodes || len(m.Owner) > MaxShards {
 		panic(fmt.Sprintf("cluster: a map of %d nodes and %d shards", len(m.Nodes), len(m.Owner)))
 	}
-	format := byte(mapFormat)
-	if m.Replication != nil {
-		format = replicasFormat
-		if m.Replication.Meta != nil {
-			format = liveFormat
-		}
-		if m.Replication.recovered() {
-			format = recoveredFormat
-		}
-	}
-	dst = append(dst, format, 0)
+	dst = append(dst, byte(m.Form()), 0)
 	dst = le.AppendUint16(dst, uint16(len(m.Nodes)))
 	dst = le.AppendUint16(dst, uint16(len(m.Owner)))
 	dst = append(dst, 0, 0)
@@ -254,11 +246,26 @@ func AppendMap(dst []byte, m *Map) []byte {
 	return dst
 }
 
+// Form is the number of the format in which the map is encoded.
+func (m *Map) Form() int {
+	switch r := m.Replication; {
+	case r == nil:
+		return mapFormat
+	case r.Born != 0:
+		return bornFormat
+	case r.recovered():
+		return recoveredFormat
+	case r.Meta != nil:
+		return liveFormat
+	}
+	return replicasFormat
+}
+
 // ParseMap reads what AppendMap wrote, and checks it. ErrMalformed.
 func ParseMap(b []byte) (*Map, error) {
 	f := fields{b: b}
 	format := uint8(mapFormat)
-	if len(b) > 0 && b[0] >= replicasFormat && b[0] <= recoveredFormat {
+	if len(b) > 0 && b[0] >= replicasFormat && b[0] <= bornFormat {
 		format = b[0]
 	}
 	f.format("a shard map", format)
@@ -284,7 +291,7 @@ func ParseMap(b []byte) (*Map, error) {
 		m.Owner = append(m.Owner, f.u16())
 	}
 	if format >= replicasFormat && f.err == nil {
-		m.Replication = f.replication(nodes, shards, format >= liveFormat, format == recoveredFormat)
+		m.Replication = f.replication(nodes, shards, format)
 	}
 	if err := f.done(); err != nil {
 		return nil, err

@@ -62,6 +62,35 @@ func ProposeReplicas(id [16]byte, name string, shards int, nodes []MapNode, want
 	return m, m.Check()
 }
 
+// ProposeAdopting draws up the map by which the shards of nodes that have keys become groups, which begin with these keys: the next one of a map without replicas, or, where a node has none, which has
+// version 0 then, the first one of that node alone. The shards stay where they are. Each node gets so many groups (0: GroupsOfNode), or one for each of its shards if there are fewer; want.Replicas does not count.
+//
+// ErrMalformed for what cannot be.
+func ProposeAdopting(from *Map, want Want) (*Map, error) {
+	if from.Replication != nil || len(want.Stores) != len(from.Nodes) || want.Zones != nil && len(want.Zones) != len(from.Nodes) {
+		return nil, malformed("%d stores and %d zones of %d nodes, of a map that has no groups", len(want.Stores), len(want.Zones), len(from.Nodes))
+	}
+	p := placing{m: from, want: want, zones: make([]string, len(from.Nodes))}
+	if want.Zones != nil {
+		copy(p.zones, want.Zones)
+	}
+	r := &Replication{Stores: slices.Clone(want.Stores), Zones: p.zones, Group: make([]uint16, len(from.Owner)), Born: from.Version + 1, Adopts: true, Meta: p.meta()}
+	groups := cmp.Or(want.Groups, max(1, min(GroupsOfNode, MaxGroups/max(1, len(from.Nodes)))))
+	for i, n := range from.Nodes {
+		shards := from.Shards(n.ID)
+		for j := range min(groups, len(shards)) {
+			g := uint16(len(r.Groups))
+			r.Groups = append(r.Groups, Group{ID: uint32(g) + 1, Top: 1, Replicas: []Replica{{Node: uint16(i), ID: 1}}})
+			for k := j; k < len(shards); k += groups {
+				r.Group[shards[k]] = g
+			}
+		}
+	}
+	m := *from
+	m.Version, m.Replication = from.Version+1, r
+	return &m, m.Check()
+}
+
 // A placing is a proposal on its way.
 type placing struct {
 	m     *Map // of groups in the place of shards: who leads

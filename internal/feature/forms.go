@@ -41,12 +41,12 @@ type Form struct {
 // forms is the table. Level 0 is what the release before levels reads: that is the commit which test/cluster builds as the previous release. So shard maps of format 4, which `cluster recover` makes, are of level
 // 0: a cluster that has lost nodes for good could not rise to a level that allows them, because who is lost says no more what it reads.
 //
-// How a form is added, as an example a shard map of format 5 that has quotas:
+// How a form is added, as an example a shard map of format 6 that has quotas:
 //
-//  1. Its number goes into the code: quotaFormat = 5, in package cluster. TestFormsHaveLevels fails now, and names it.
-//  2. It gets a row here, of the newest level of this release (Here().Newest), which all branches of one release share: {ShardMap, "5", 1, "quotas"}. The level rises by one with the
+//  1. Its number goes into the code: quotaFormat = 6, in package cluster. TestFormsHaveLevels fails now, and names it.
+//  2. It gets a row here, of the newest level of this release (Here().Newest), which all branches of one release share: {ShardMap, "6", 1, "quotas"}. The level rises by one with the
 //     first form that is added behind a release, and with it Here; a release has one level at most.
-//  3. Whoever decides that it is written asks before: Allows(level, ShardMap, 5), with the level that the meta group has agreed on (meta.State.Level), or the one that the node has noted (Levels.At). At a
+//  3. Whoever decides that it is written asks before: Allows(level, ShardMap, 6), with the level that the meta group has agreed on (meta.State.Level), or the one that the node has noted (Levels.At). At a
 //     lower level the operation is refused, with that error, or the older form is written. Parsers read it at every level: what is written follows the level, what is read the program.
 //     A shard map needs no question of its own if it comes by the meta group, which takes none that its level does not allow (meta.State.Apply). One with which the meta group is made anew does not come by it, so
 //     what `cluster recover` needs has to be of a level that every program reads which may be left in the cluster.
@@ -72,6 +72,7 @@ var forms = []Form{
 	{NodeFile, "1", 0, ""},
 	{NodeFile, "2", 1, "the level, which keeps programs out that do not read it"},
 	{ShardMap, "1 2 3 4", 0, ""},
+	{ShardMap, "5", 1, "groups that began with what nodes had"},
 	{Gossip, "1", 0, ""},
 	{View, "1", 0, ""},
 	{RegionTable, "1", 0, ""},
@@ -107,16 +108,21 @@ func (e *NeedsError) Is(target error) bool { return target == ErrNeeds }
 
 // Allows returns nil if a numbered form of a family may be written in a cluster of a level, else a *NeedsError. A form that is not in the table may never be.
 func Allows(l Level, f Family, form int) error {
+	if needs := Needs(f, form); l < needs {
+		return &NeedsError{f, form, needs, l}
+	}
+	return nil
+}
+
+// Needs is the level from which on a numbered form of a family may be written. 255: it is not in the table, and no program writes it.
+func Needs(f Family, form int) Level {
 	needs := Level(255)
 	for i := range forms {
 		if forms[i].Family == f && slices.Contains(strings.Fields(forms[i].Which), fmt.Sprint(form)) {
 			needs = forms[i].Level
 		}
 	}
-	if l < needs {
-		return &NeedsError{f, form, needs, l}
-	}
-	return nil
+	return needs
 }
 
 // newest is the highest numbered form of a family below 255 that a level allows; 0: none.

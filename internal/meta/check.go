@@ -127,7 +127,7 @@ func (s *State) follows(n *State) error {
 		return malformed("shard map version %d behind %d", n.Map.Version, s.Map.Version)
 	}
 	// A program that does not know the form of the map refuses it as malformed, and this one, too: so replicas of either release come to the same.
-	if err := allows(n.Level, feature.ShardMap, int(cluster.AppendMap(nil, n.Map)[0])); err != nil {
+	if err := allows(n.Level, feature.ShardMap, n.Map.Form()); err != nil {
 		return err
 	}
 	if err := cluster.CheckChange(s.Map, n.Map); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/consensus/transport"
+	"github.com/rdmakv/rdmakv/internal/feature"
 	"github.com/rdmakv/rdmakv/internal/seat"
 	"github.com/rdmakv/rdmakv/internal/server/change"
 	"github.com/rdmakv/rdmakv/internal/server/member"
@@ -74,6 +75,15 @@ func (n clusterNode) Suits(ctx context.Context, m *cluster.Map) error {
 	}
 	if err := n.fit(); err != nil {
 		return err
+	}
+	if m.BornBy() { // no meta group sees to it that its form may be written
+		l, needs := n.member.Levels, feature.Needs(feature.ShardMap, m.Form())
+		if err := l.Reads.Check(needs); needs > l.At() && err != nil {
+			return fmt.Errorf("node %q: %w", n.cfg.Cluster.NodeID, err)
+		}
+		if l.Hold && needs > l.At() {
+			return fmt.Errorf("node %q is told to keep the cluster at its feature level, and such a map needs level %d: take cluster.hold_level out of its configuration", n.cfg.Cluster.NodeID, needs)
+		}
 	}
 	return n.groups.Suits(ctx, m, n.far())
 }

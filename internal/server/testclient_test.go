@@ -62,13 +62,18 @@ type peerOptions struct {
 	via       string      // address to connect to instead of the server's
 	tenant    string      // whose secret it is
 	words     bool        // it believes READs of replicated keys by words
+	anew      bool        // it reads maps whose groups began with keys
 }
 
-func (o *peerOptions) features() uint16 {
+func (o *peerOptions) features() (f uint16) {
+	f = wire.FeaturePack
 	if o.words {
-		return wire.FeaturePack | wire.FeatureWords
+		f |= wire.FeatureWords
 	}
-	return wire.FeaturePack
+	if o.anew {
+		f |= wire.FeatureAnew
+	}
+	return f
 }
 
 // dial connects and, unless told otherwise, says Hello.

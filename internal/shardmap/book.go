@@ -26,7 +26,8 @@ type Options struct {
 	Shards int
 	// Empty returns nil if the node holds no keys, else an error that says so. It
 	// is asked under the Book's lock whenever a map is prepared: a node may enter
-	// a cluster only without keys, because another node may own theirs.
+	// a cluster only without keys, because another node may own theirs. It is not asked
+	// if groups of the map begin with what its nodes have.
 	Empty func(context.Context) error
 	// Suits, if not nil, returns nil if the node can be what a map makes of it, else an error
 	// that says what is in the way. It is asked as Empty is.
@@ -168,7 +169,7 @@ func (b *Book) Prepare(ctx context.Context, m *cluster.Map) error {
 
 // mayEnter asks whether the node can become one of the map's. b.mu is held.
 func (b *Book) mayEnter(ctx context.Context, m *cluster.Map) error {
-	if b.opt.Empty != nil {
+	if b.opt.Empty != nil && !(m.BornBy() && m.Replication.Adopts) { // such a map's groups begin with the keys that are here
 		if err := b.opt.Empty(ctx); err != nil {
 			return err
 		}

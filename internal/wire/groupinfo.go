@@ -6,6 +6,10 @@ import "bytes"
 // (layout.Cell). In a cluster with replicas no other client may READ.
 const FeatureWords = 1 << 3
 
+// FeatureAnew in a Connect says that the client reads shard maps whose groups began with keys (format 5 of package cluster), and names its writes anew when a cluster gets groups. Another client
+// could read no such map, so it is let into no cluster that has one, and is told to be upgraded.
+const FeatureAnew = 1 << 4
+
 // WelcomeWords: the session may READ, and the keys are replicated: what is READ counts by the words of the voters alone. Only a client
 // that has named FeatureWords is told.
 const WelcomeWords WelcomeFlags = 1 << 5

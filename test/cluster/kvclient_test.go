@@ -57,6 +57,7 @@ type status struct {
 	Nodes []struct {
 		ID        string   `json:"id"`
 		State     string   `json:"state"`
+		Weight    uint32   `json:"weight"`
 		Shards    int      `json:"shards"`
 		Endpoints []string `json:"endpoints"`
 		Reached   bool     `json:"reached"`

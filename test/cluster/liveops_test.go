@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdmakv/rdmakv/client/admin"
 	"github.com/rdmakv/rdmakv/test/node"
 )
 
@@ -25,10 +26,14 @@ type tasks struct {
 }
 
 type task struct {
-	ID    uint64 `json:"id"`
-	What  string `json:"what"`
-	State string `json:"state"`
+	ID    uint64              `json:"id"`
+	What  string              `json:"what"`
+	State string              `json:"state"`
+	Moves []admin.ClusterMove `json:"moves"`
 }
+
+// last is the newest task; there is one.
+func (ts *tasks) last() *task { return &ts.Tasks[len(ts.Tasks)-1] }
 
 // running is how many tasks are not over.
 func (ts *tasks) running() (n int) {
@@ -271,7 +276,7 @@ func (w *world) pausedAndCanceled(t *testing.T) {
 	}
 	w.must("east", w.asked("cluster", "remove", "n5", "--yes", "--detach")...)
 	ts := w.tasks(t)
-	last := ts.Tasks[len(ts.Tasks)-1]
+	last := ts.last()
 	if last.State != "runs" || !ts.Paused {
 		t.Errorf("%+v", ts)
 	}
@@ -280,7 +285,7 @@ func (w *world) pausedAndCanceled(t *testing.T) {
 	}
 	w.must("east", w.asked("cluster", "resume")...)
 	ts = w.awaitTasks(t, "it is canceled", func(ts *tasks) bool { return ts.running() == 0 })
-	if last = ts.Tasks[len(ts.Tasks)-1]; last.State != "canceled" {
+	if last = ts.last(); last.State != "canceled" {
 		t.Errorf("%+v", last)
 	}
 	i := slices.IndexFunc(ts.Tasks, func(one task) bool { return one.State == "done" })

@@ -16,6 +16,7 @@ type LoadOptions struct {
 	Seed    uint64
 	Stores  []linear.Store
 	Workers int    // default 8
+	Readers int    // clients beside them that only read
 	Prefix  string // of all keys; default "w"
 	Dir     string // where histories go that do not fit
 	Pace    time.Duration
@@ -33,25 +34,34 @@ type Load struct {
 
 	mu     sync.Mutex
 	lapses []linear.Lapse
+	short  int
 }
 
 // maxLapses bounds how many lapses are kept.
 const maxLapses = 1000
 
-// lapsed keeps a call that had no answer.
+// lapsed keeps a call that had no answer. Those that were given little time and ended with it are counted only: there may be any number of them, and they must
+// not take the places of others.
 func (l *Load) lapsed(one linear.Lapse) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.lapses) < maxLapses {
+	switch {
+	case one.Given <= PatientLimit/2 && !outlives(&one):
+		l.short++
+	case len(l.lapses) < maxLapses:
 		l.lapses = append(l.lapses, one)
 	}
 }
 
-// Lapses are the calls so far that had no answer, the first ones of them.
-func (l *Load) Lapses() []linear.Lapse {
+// outlives says whether a call went on for long behind its deadline: for far more than a busy machine takes to wake a goroutine.
+func outlives(l *linear.Lapse) bool { return l.Took > max(0, l.Given)+PatientLimit/2 }
+
+// Lapses are the calls so far that had no answer in a long time, the first ones of them, or that have outlived their deadline, and how many others had none in the little
+// time that they were given.
+func (l *Load) Lapses() (list []linear.Lapse, short int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Clone(l.lapses)
+	return slices.Clone(l.lapses), l.short
 }
 
 // Verdict is the result of a load.
@@ -84,7 +94,7 @@ func StartLoad(ctx context.Context, o LoadOptions) *Load {
 	can.Scan = o.Replicas
 	l.w = linear.New(linear.Config{
 		Seed: o.Seed, Stores: o.Stores, Can: can, Prefix: o.Prefix,
-		Workers: o.Workers, Objects: 24, OpsPerObject: 500, Sizes: []int{9, 16, 40, 100, 300, 1000, 3000, 70_000},
+		Workers: o.Workers, Readers: o.Readers, Objects: 24, OpsPerObject: 500, Sizes: []int{9, 16, 40, 100, 300, 1000, 3000, 70_000},
 		ShortEvery: 50, ShortUpTo: 50 * time.Millisecond,
 		TTLFrom: 20 * time.Millisecond, TTLUpTo: 2 * time.Second,
 		Pace: o.Pace, Done: l.c.Add, Lapsed: l.lapsed,

@@ -199,16 +199,26 @@ func (s *Server) data() string {
 // Start starts the node and returns when it is ready. The arguments come behind
 // the usual ones, and win.
 func (s *Server) Start(ctx context.Context, more ...string) error {
+	args := []string{"--node-id", s.ID, "--gossip-bind", hostPort(s.Place().IP(), GossipPort), "--join", strings.Join(s.rig.others(s), ",")}
+	if !s.rig.opt.Open {
+		args = append(args, "--gossip-key-file", s.rig.seen(s.rig.keyFile()), "--cluster-name", "test")
+	}
+	return s.start(ctx, append(args, more...))
+}
+
+// StartAlone starts the server without a name, as one that is no node of a cluster.
+func (s *Server) StartAlone(ctx context.Context) error { return s.start(ctx, nil) }
+
+func (s *Server) start(ctx context.Context, more []string) error {
 	p, o := s.Place(), &s.rig.opt
 	args := []string{
 		"--data-dir", s.data(), "--listen", hostPort(p.IP(), DataPort), "--admin-listen", hostPort(p.IP(), AdminPort),
 		"--fabric", o.Fabric, "--lease", o.Lease.String(), "--memory-limit", o.Memory, "--log-level", "info",
-		"--node-id", s.ID, "--gossip-bind", hostPort(p.IP(), GossipPort), "--join", strings.Join(s.rig.others(s), ","),
 	}
 	if o.Open {
 		args = append(args, "--insecure")
 	} else {
-		args = append(args, "--gossip-key-file", s.rig.seen(s.rig.keyFile()), "--secret-file", s.rig.seen(s.rig.SecretFile()), "--cluster-name", "test")
+		args = append(args, "--secret-file", s.rig.seen(s.rig.SecretFile()))
 	}
 	n, err := node.Start(ctx, node.Options{
 		Bin: s.program(), On: p.On(), Args: append(append(args, o.Args...), more...), Log: s.log(), Wait: o.Wait,

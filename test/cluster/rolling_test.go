@@ -91,6 +91,20 @@ func (w *world) levelIs(t *testing.T, level uint8, asked ...*Server) {
 	}
 }
 
+// ready waits until a node is ready, as whoever restarts one node after the other has to (docs/operations.md).
+func (w *world) ready(t *testing.T, s *Server) {
+	t.Helper()
+	for ctx := within(t); ; {
+		code, text := w.admin(s, "GET", "/readyz")
+		if code == 200 {
+			return
+		}
+		if pause(ctx, 100*time.Millisecond); ctx.Err() != nil {
+			t.Fatalf("node %s is not ready: %d %s", s.ID, code, text)
+		}
+	}
+}
+
 // TestRolling: a cluster of the previous release gets the programs of this one, a node at a time, some go back meanwhile, and clients of either release work with nodes of either one; no
 // put or scan of those that go on all the time fails (grow), and nothing that the clients of the load saw contradicts any order of their calls. The feature level rises when the last node is upgraded and none holds it; from
 // then on the programs of the previous release are refused, with a line that says so, and its clients are not.
@@ -110,7 +124,7 @@ func TestRolling(t *testing.T) {
 
 	load, _ := w.startLoad("rolling")
 	probe := w.dial("west")
-	growing := w.grow()
+	growing := w.grow(20 * time.Millisecond)
 	n1, n2, n3 := w.Nodes[0], w.Nodes[1], w.Nodes[2]
 	// bothClients has kvclient of either release do what is done with keys and clusters.
 	bothClients := func(t *testing.T, when string) {
@@ -144,19 +158,6 @@ func TestRolling(t *testing.T) {
 		s.RunBy(bin)
 		must(t, s.Start(within(t), more...))
 	}
-	// ready waits until a node is ready, as whoever restarts one node after the other has to (docs/operations.md).
-	ready := func(t *testing.T, s *Server) {
-		t.Helper()
-		for ctx := within(t); ; {
-			code, text := w.admin(s, "GET", "/readyz")
-			if code == 200 {
-				return
-			}
-			if pause(ctx, 100*time.Millisecond); ctx.Err() != nil {
-				t.Fatalf("node %s is not ready: %d %s", s.ID, code, text)
-			}
-		}
-	}
 	step("all nodes are of the previous release", func(t *testing.T) { w.awaitLevel(t, 0, "n1:- n2:- n3:-", "") })
 	step("one node is new", func(t *testing.T) {
 		restart(t, n1, "")
@@ -168,7 +169,7 @@ func TestRolling(t *testing.T) {
 	})
 	step("two nodes are new", func(t *testing.T) {
 		restart(t, n1, "")
-		ready(t, n1)
+		w.ready(t, n1)
 		restart(t, n2, "")
 		w.awaitLevel(t, 0, "n1:0 n2:0 n3:-", "")
 	})
@@ -182,7 +183,7 @@ func TestRolling(t *testing.T) {
 	})
 	step("all are new", func(t *testing.T) {
 		restart(t, n2, "")
-		ready(t, n2)
+		w.ready(t, n2)
 		restart(t, n3, "")
 		w.awaitLevel(t, 1, "n1:1 n2:1 n3:1", "")
 	})

@@ -38,9 +38,10 @@ var pasted = map[string]struct {
 		want: []string{"ready\n", "colour\n", "\n5\n"},
 		may:  []string{"124: timeout 3 bin/kvclient watch --prefix c"},
 	},
-	"# three nodes":       {want: []string{"add n4 n5", "is done", "apple"}},
-	"# a rolling restart": {want: []string{"nothing failed\n", "pear"}},
-	"for i in 1 2 3; do":  {want: []string{"ready: n1, n2, n3\n", "apple"}},
+	"# a server that is alone, with a key": {want: []string{"add n2 n3", "is done", "apple"}},
+	"# three nodes":                        {want: []string{"add n4 n5", "is done", "apple"}},
+	"# a rolling restart":                  {want: []string{"nothing failed\n", "pear"}},
+	"for i in 1 2 3; do":                   {want: []string{"ready: n1, n2, n3\n", "apple"}},
 }
 
 // notPasted are blocks with our programs in them that cannot run here, by the

@@ -2,10 +2,12 @@ package linear
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -65,4 +67,50 @@ func TestLapses(t *testing.T) {
 	if told[true] != m.asked[true] || told[false] != m.asked[false] || told[true] == 0 || told[false] == 0 {
 		t.Errorf("told of %v, asked %v", told, m.asked)
 	}
+}
+
+// A slow store takes a millisecond for each call.
+type slow struct{ Store }
+
+func (s slow) Do(ctx context.Context, key []byte, in *Input, size int) (Output, error) {
+	time.Sleep(time.Millisecond)
+	return s.Store.Do(ctx, key, in, size)
+}
+
+func (s slow) Batch(ctx context.Context, keys [][]byte, in *Input, size int) (Output, error) {
+	time.Sleep(time.Millisecond)
+	return s.Store.Batch(ctx, keys, in, size)
+}
+
+func (s slow) MultiGet(ctx context.Context, keys [][]byte) ([]*Output, error) {
+	time.Sleep(time.Millisecond)
+	return s.Store.MultiGet(ctx, keys)
+}
+
+// TestReadersOnlyRead: workers that are readers get, in every way there is, and write nothing; the others write. In virtual time all of them have their turns.
+func TestReadersOnlyRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		reads, writes := map[int]int{}, map[int]int{}
+		w := New(Config{Seed: *seedFlag, Ops: 5000, Stores: []Store{slow{newFake(*seedFlag, "")}}, Workers: 2, Readers: 3, Can: ClientCan, Done: func(o *Object) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, op := range o.Ops {
+				if op.In.Op == OpGet || op.In.Op == OpPeek {
+					reads[op.Client]++
+				} else {
+					writes[op.Client]++
+				}
+			}
+		}})
+		if err := errors.Join(w.Run(t.Context()), w.Finish(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		for id := range 5 {
+			if reads[id] == 0 || (writes[id] > 0) != (id < 2) {
+				t.Errorf("worker %d of 2 writers and 3 readers reads %d times and writes %d times", id, reads[id], writes[id])
+			}
+		}
+		t.Logf("reads %v, writes %v", reads, writes)
+	})
 }

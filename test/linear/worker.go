@@ -12,6 +12,7 @@ import (
 type worker struct {
 	w     *Workload
 	id    int
+	reads bool // and writes nothing
 	store Store
 	rng   *rand.Rand
 }
@@ -24,7 +25,7 @@ func (k *worker) work(ctx context.Context) {
 		o, readOnly := k.w.take(k.rng)
 		before, _ := o.Size()
 		call, cancel := context.WithTimeout(ctx, k.timeout())
-		k.one(call, o, readOnly)
+		k.one(call, o, readOnly || k.reads)
 		cancel()
 		after, _ := o.Size()
 		if rests := k.w.give(o); rests != nil {

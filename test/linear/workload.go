@@ -19,6 +19,7 @@ type Config struct {
 	Can    Abilities
 
 	Workers      int    // default 8
+	Readers      int    // workers beside them that only read
 	Objects      int    // in use at a time; default 12
 	OpsPerObject int    // an object makes room for a new one after so many; default 800
 	Unknowns     int    // or after so many unknown outcomes, which are hard to judge; default 5
@@ -146,9 +147,9 @@ func (w *Workload) Run(ctx context.Context) error {
 	w.mu.Unlock()
 	w.left.Store(int64(w.cfg.Ops))
 	var wg sync.WaitGroup
-	for i := range w.cfg.Workers {
+	for i := range w.cfg.Workers + w.cfg.Readers {
 		wg.Go(func() {
-			k := &worker{w: w, id: i, store: w.cfg.Stores[i%len(w.cfg.Stores)], rng: rand.New(rand.NewPCG(w.cfg.Seed, uint64(i)))}
+			k := &worker{w: w, id: i, reads: i >= w.cfg.Workers, store: w.cfg.Stores[i%len(w.cfg.Stores)], rng: rand.New(rand.NewPCG(w.cfg.Seed, uint64(i)))}
 			k.work(ctx)
 		})
 	}
@@ -162,7 +163,7 @@ func (w *Workload) Run(ctx context.Context) error {
 // over.
 // Run has returned; what disturbed it is over.
 func (w *Workload) Finish(ctx context.Context) error {
-	k := &worker{w: w, id: w.cfg.Workers, store: w.cfg.Stores[0], rng: rand.New(rand.NewPCG(w.cfg.Seed, 1<<32))}
+	k := &worker{w: w, id: w.cfg.Workers + w.cfg.Readers, store: w.cfg.Stores[0], rng: rand.New(rand.NewPCG(w.cfg.Seed, 1<<32))}
 	for _, o := range append(w.resting, w.active...) {
 		k.audit(ctx, o)
 		w.cfg.Done(o.Object)

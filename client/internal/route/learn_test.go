@@ -1,6 +1,7 @@
 package route
 
 import (
+	"github.com/rdmakv/rdmakv/client/internal/peer"
 	"log/slog"
 	"slices"
 	"testing"
@@ -80,5 +81,40 @@ func TestFleetLearnsViews(t *testing.T) {
 		if len(f.members) > maxSeen || len(f.tellers) > maxSeen {
 			t.Fatalf("%d members, %d tellers are remembered", len(f.members), len(f.tellers))
 		}
+	}
+}
+
+// TestNamesBeginAnew: when a cluster gets groups, which know the requests that their nodes have answered, the client names its writes as another client: also at the node that it met first, whose names were
+// those of the client itself. By a later map with groups it keeps its names.
+func TestNamesBeginAnew(t *testing.T) {
+	b := newBeliever(t, 3, 2)
+	f := newRouter(b.cfg, world.World{})
+	t.Cleanup(func() { f.Close() })
+	grouped := b.Replicas.Map
+	fixed := *grouped
+	fixed.Replication = nil
+	first := peer.New(f.cfg, f.world, "", f, f.client)
+	f.Install(&fixed) // as the first session does, before its peer is known
+	first.IsNode(fixed.Nodes[0].ID)
+	f.adopt(first)
+	was := f.client
+	if at := f.table.Load().peers[first.Node]; at.ClientID() != was {
+		t.Fatal("the peer of the first session has a name of its own: this test shows nothing")
+	}
+	m := *grouped
+	m.Version = 2
+	f.Install(&m)
+	if f.client == was {
+		t.Error("the client names its writes as before")
+	}
+	is := f.client
+	for node, p := range f.table.Load().peers {
+		if p.ClientID() != is {
+			t.Errorf("node %s knows the client by another name than the others", node)
+		}
+	}
+	f.Install(clienttest.NextMap(&m, func(*cluster.Map, *cluster.Replication) {}))
+	if f.client != is {
+		t.Error("a later map with groups has it begin anew")
 	}
 }

@@ -293,7 +293,10 @@ func (r *Router) askMapped(ctx context.Context) {
 	var away base.FabricErrors
 	for _, id := range have {
 		part, cancel := context.WithTimeout(ctx, r.cfg.Timeout/askPart)
-		err := meet(part, r, newPeer(r, id, nil))
+		r.mu.Lock()
+		p := newPeer(r, id, nil)
+		r.mu.Unlock()
+		err := meet(part, r, p)
 		cancel()
 		if r.table.Load().m != nil {
 			return
@@ -313,7 +316,10 @@ func (r *Router) askMapped(ctx context.Context) {
 
 // askServers begins anew, with Config.Servers: for the time of one answer.
 func askServers(ctx context.Context, f *Router) error {
-	return meet(ctx, f, peer.New(f.cfg, f.world, "", f, f.client))
+	f.mu.Lock()
+	client := f.client
+	f.mu.Unlock()
+	return meet(ctx, f, peer.New(f.cfg, f.world, "", f, client))
 }
 
 // meet connects a peer that no table has for the time of one answer, and

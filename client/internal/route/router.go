@@ -51,7 +51,7 @@ type Router struct {
 	log   *slog.Logger
 	table atomic.Pointer[table] // never nil
 
-	client [16]byte // random; the peers' that may share names
+	client [16]byte // random; the peers' that may share names; under mu, because it is another one when a cluster gets groups
 
 	bufferBytes atomic.Int64 // of all Buffers of the program
 	besideOnce  sync.Once
@@ -223,7 +223,7 @@ func (r *Router) addPeerLocked(node string) *peer.Peer {
 
 // newPeer makes a peer that is asleep, for use by the map. Where shards have no replicas its
 // names are its own: one for a node that has come back begins to count anew, so it is another client to
-// it. While there is no map, there may be one with replicas soon.
+// it. While there is no map, there may be one with replicas soon. Caller holds mu.
 func newPeer(r *Router, node string, m *cluster.Map) *peer.Peer {
 	client := r.client
 	if m != nil && m.Replication == nil {
@@ -262,6 +262,11 @@ func (r *Router) adopt(p *peer.Peer) {
 // closes the peers that it names no more.
 func (r *Router) installLocked(m *cluster.Map) {
 	old := r.table.Load()
+	if m.Replication != nil && old.m != nil && old.m.Replication == nil {
+		// The cluster got groups, which know the requests that their nodes have answered. Names of writes count anew, by group, so they are those of another client: else a
+		// first write would be taken for one that was answered before, and be lost.
+		crand.Read(r.client[:])
+	}
 	t := &table{m: m, digest: m.Digest(), peers: make(map[string]*peer.Peer)}
 	for _, n := range m.Nodes {
 		p := old.peers[n.ID]

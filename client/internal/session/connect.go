@@ -50,7 +50,7 @@ func Connect(ctx, reach context.Context, o *Options, addr string, w Way, t *devi
 	go s.watchQP()
 
 	secret := s.Config.Secret
-	request := wire.Connect{Min: wire.VersionMin, Max: wire.VersionMax, Features: wire.FeatureAside | wire.FeaturePack | wire.FeatureParts | wire.FeatureWords, Tenant: wire.TenantOf(s.Config.Tenant)}
+	request := wire.Connect{Min: wire.VersionMin, Max: wire.VersionMax, Features: wire.FeatureAside | wire.FeaturePack | wire.FeatureParts | wire.FeatureWords | wire.FeatureAnew, Tenant: wire.TenantOf(s.Config.Tenant)}
 	rand.Read(request.Nonce[:])
 	hello := wire.AppendConnect(nil, secret, request)
 	info, err := s.QP.Connect(reach, w.Addr, rdma.ConnParams{PrivateData: hello})

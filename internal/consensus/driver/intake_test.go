@@ -68,6 +68,7 @@ func TestIntake(t *testing.T) {
 func TestIntakeInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var i intake
+		var mu sync.Mutex // guards got
 		var got []string
 		enter := func(node string) {
 			go func() {
@@ -76,6 +77,8 @@ func TestIntakeInTurn(t *testing.T) {
 				} else if err != nil {
 					t.Error(err)
 				}
+				mu.Lock()
+				defer mu.Unlock()
 				got = append(got, node)
 			}()
 			synctest.Wait()
@@ -83,6 +86,8 @@ func TestIntakeInTurn(t *testing.T) {
 		holds := func(want ...string) {
 			t.Helper()
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			if fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Errorf("places went to %v, and not to %v", got, want)
 			}

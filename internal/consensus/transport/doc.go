@@ -4,7 +4,7 @@
 //	node A                                                node B
 //	Send ─▶ queue ─▶ slots ───── SEND ──────────────────▶ receives ─▶ Endpoint.Deliver
 //	                   ▲ ◀────── SEND: credits ──────────────┘
-//	Snapshot ─▶ pieces, registered ◀═══════ READ ════════ sink ─▶ Endpoint.Receive
+//	Snapshot ─▶ pieces, registered ◀═══════ READ ═══════ sinks ─▶ Endpoint.Receive
 //	Ask ───────────▶ slots ───── SEND ──────────────────▶ receives ─▶ Config.Answer
 //	    ◀──────── receives ◀──── SEND ────────────────────── slots ◀────────┘
 //
@@ -54,5 +54,6 @@
 // What a peer may have us keep: the receives of its ways, of which there is one for each lane and
 // node, or a few of snapshots (maxWays), and a frame that is not whole, or MaxAsking questions and their answers, which are as much as two frames.
 // Questions that are answered at once: MaxAsking of a node, MaxAnswering of all; who asks more hears consensus.ErrBusy. Ways that are being set up:
-// MaxSetups, each for SetupTimeout. A snapshot is taken at most at Rate, and given up when it comes too slowly (pace.go).
+// MaxSetups, each for SetupTimeout. A snapshot is taken at most at Rate, two pieces of it are here at a time (pieces.go), and it is given up
+// when it comes too slowly (pace.go).
 package transport

@@ -62,7 +62,7 @@ func parse(b []byte) (message, error) {
 type shape struct {
 	sends, sendSize int
 	recvs, recvSize int
-	extra           int // behind them: the pieces of a snapshot, or the sink of READs
+	extra           int // behind them: the pieces of a snapshot, or the sinks of READs
 	kept            int // of recvs: for credits, which come without one, on a way whose ends both send by credits
 }
 
@@ -73,6 +73,7 @@ const (
 	small      = 1 << 10 // of what is no data
 	pieceBytes = 256 << 10
 	pieces     = 2
+	sinks      = 2 // of a receiver, a piece each: one is read by who takes the snapshot, the other one is filled meanwhile
 )
 
 // dials and accepts are the shapes of both ends of each lane. What one end sends fits the
@@ -87,7 +88,7 @@ var (
 	accepts = map[wire.Lane]shape{
 		wire.LaneUrgent: {4, small, 8, 16 << 10, 0, 0},
 		wire.LaneBulk:   {4, small, 16, 64 << 10, 0, 0},
-		wire.LaneState:  {4, small, 4, 16 << 10, pieceBytes, 0},
+		wire.LaneState:  {4, small, 4, 16 << 10, sinks * pieceBytes, 0},
 		wire.LaneAsk:    {4, 16 << 10, 10, 16 << 10, 0, 2},
 	}
 )

@@ -209,7 +209,7 @@ func (t *Transport) takeState(node string, e *end) error {
 	if err := e.recv(slot); err != nil {
 		return err
 	}
-	r := &pieceReader{ctx: ctx, e: e, o: o, rate: t.c.Rate, began: time.Now(), pace: pace{paceFirst}}
+	r := newPieceReader(ctx, e, o, t.c.Rate)
 	there, gone := context.WithCancel(ctx)
 	defer gone()
 	go func() { // who waits for a place reads nothing, and would not hear that the other node has given up
@@ -220,6 +220,7 @@ func (t *Transport) takeState(node string, e *end) error {
 		}
 	}()
 	err = t.c.Endpoint.Receive(there, node, o.head, r)
+	r.end()
 	slow := errors.Is(r.err, consensus.ErrSlow)
 	if slow {
 		err = r.err
@@ -245,107 +246,4 @@ func (t *Transport) takeState(node string, e *end) error {
 		return err
 	}
 	return nil
-}
-
-// A pieceReader READs a snapshot's data as it is asked for.
-type pieceReader struct {
-	ctx   context.Context
-	e     *end
-	o     offer
-	rate  int64
-	began time.Time
-	bytes int64  // that were taken
-	count uint32 // pieces
-	piece []byte // the one that is here
-	left  []byte // of it
-	last  bool
-	err   error
-	pace  pace
-}
-
-// Read implements io.Reader.
-func (r *pieceReader) Read(p []byte) (int, error) {
-	for len(r.left) == 0 && r.err == nil {
-		if r.last {
-			r.err = io.EOF
-		} else {
-			r.err = r.fetch()
-		}
-	}
-	if len(r.left) == 0 {
-		return 0, r.err
-	}
-	n := copy(p, r.left)
-	r.left = r.left[n:]
-	return n, nil
-}
-
-// fetch READs the next piece.
-func (r *pieceReader) fetch() error {
-	e := r.e
-	if ahead := time.Duration(float64(r.bytes)/float64(r.rate)*float64(time.Second)) - time.Since(r.began); ahead > 0 {
-		select {
-		case <-time.After(ahead):
-		case <-r.ctx.Done():
-			return r.ctx.Err()
-		}
-	}
-	var m message
-	var slot int
-	if err := r.pace.wait(r.ctx, func(ctx context.Context) (err error) {
-		m, slot, err = e.hear(ctx)
-		return err
-	}); err != nil {
-		return err
-	}
-	if m.kind != kindPiece || m.value > pieceBytes || !m.last && m.value == 0 {
-		return fmt.Errorf("%w: a message of kind %d, value %d", errProtocol, m.kind, m.value)
-	}
-	if err := e.recv(slot); err != nil {
-		return err
-	}
-	r.last = m.last
-	if m.value > 0 {
-		remote := r.o.remote
-		remote.Addr += uint64(r.count%r.o.pieces) * pieceBytes
-		if err := e.read(remote, m.value); err != nil {
-			return err
-		}
-		if err := r.pace.wait(r.ctx, e.hasRead); err != nil {
-			return err
-		}
-	}
-	if err := r.pace.came(int64(m.value)); err != nil && !m.last {
-		return err
-	}
-	r.count++
-	r.bytes += int64(m.value)
-	// The next piece lands in the same sink, so this one is copied before it is given up.
-	r.piece = append(r.piece[:0], e.rest()[:m.value]...)
-	r.left = r.piece
-	return r.pace.wait(r.ctx, func(ctx context.Context) error { return e.say(ctx, message{kind: kindTaken}) })
-}
-
-// read READs n bytes of the other node into the memory behind the slots.
-func (e *end) read(from rdma.RemoteAddr, n uint32) error {
-	_, err := e.qp.PostSend([]rdma.SendWR{{
-		ID: idRead, Op: rdma.OpRDMARead, Flags: rdma.SendSignaled,
-		SGL: []rdma.SGE{{MR: e.mr, Off: uint64(e.restOff()), Len: n}}, Remote: from,
-	}})
-	return err
-}
-
-// hasRead waits until the bytes of the last read are there.
-func (e *end) hasRead(ctx context.Context) error {
-	for {
-		for i, wc := range e.done {
-			if wc.ID&idKind == idRead {
-				e.done = append(e.done[:i], e.done[i+1:]...)
-				return nil
-			}
-		}
-		if err := e.poll(ctx); err != nil {
-			return err
-		}
-	}
 }

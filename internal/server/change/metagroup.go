@@ -182,7 +182,7 @@ func (c *Changer) open(id consensus.ReplicaID) (*document.Replica, error) {
 // founders are what the meta group of a first map begins with, or of the first one of a generation, of which it is made anew (recovermeta.go); nothing: a later map has made the replica, which gets its
 // state from the others.
 func founders(m *cluster.Map, l *Levels) (s consensus.State, first document.Content) {
-	if m.Version > 1 && !m.BeginsGeneration() {
+	if !m.BornBy() && !m.BeginsGeneration() {
 		return s, nil
 	}
 	s = consensus.State{Applied: 1, Term: 1, Config: consensus.Config{Index: 1}}
@@ -194,6 +194,8 @@ func founders(m *cluster.Map, l *Levels) (s consensus.State, first document.Cont
 	if m.BeginsGeneration() {
 		begins.Level = l.At() // and not 0, because programs may be in the cluster that do not read level 0 any more
 	}
+	// Groups that begin with what nodes have stand in a form of map that needs a level. Every node has read it when it promised the map.
+	begins.Level = max(begins.Level, feature.Needs(feature.ShardMap, m.Form()))
 	return s, content{begins, l.Reads}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/consensus"
 	"github.com/rdmakv/rdmakv/internal/consensus/document"
+	"github.com/rdmakv/rdmakv/internal/feature"
 )
 
 // files are those of replicas of the meta group.
@@ -299,4 +300,23 @@ func TestFollowsItsGroup(t *testing.T) {
 			t.Errorf("map %d\n%s", v, n.lines)
 		}
 	})
+}
+
+// TestAdoptedBeginsAtItsLevel: the meta group of a first map begins at the level that the map's form needs, so the next map may have that form, too.
+func TestAdoptedBeginsAtItsLevel(t *testing.T) {
+	alone := &cluster.Map{Cluster: [16]byte{1}, Name: "test", Nodes: []cluster.MapNode{{ID: "a", Weight: 1}}, Owner: make([]uint16, 4)}
+	adopting, err := cluster.ProposeAdopting(alone, cluster.Want{Stores: [][16]byte{{1}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, _, _, _, _ := changes(t)
+	for name, tt := range map[string]struct {
+		m    *cluster.Map
+		want feature.Level
+	}{"adopting": {adopting, 1}, "empty": {plain, 0}} {
+		config, first := founders(tt.m, &Levels{Reads: feature.Here()})
+		if got, ok := first.(content); !ok || got.Level != tt.want || len(config.Config.Voters) == 0 {
+			t.Errorf("%s: the meta group begins with %+v, %+v, want level %d", name, config, first, tt.want)
+		}
+	}
 }

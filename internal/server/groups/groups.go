@@ -126,7 +126,7 @@ func (g *Groups) Suits(ctx context.Context, m *cluster.Map, far bool) error {
 	if !far && len(m.Nodes) > 1 {
 		return fmt.Errorf("node %q cannot have replicas: it listens by shared memory alone, which other machines do not reach (listen)", g.env.Node)
 	}
-	if err := store.MayAddGroups(ctx, g.env.Store(), m.Served(g.env.Node)); err != nil {
+	if err := store.MayAddGroups(ctx, g.env.Store(), m.Served(g.env.Node), m.BornBy() && m.Replication.Adopts); err != nil {
 		return fmt.Errorf("node %q cannot have replicas: %w", g.env.Node, err)
 	}
 	return nil
@@ -240,7 +240,8 @@ func (g *Groups) admit(m *cluster.Map, node string, has [16]byte, openings []wir
 }
 
 // wanted are the node's replicas of a map, with what their groups begin with: those of a first map are the founders, and those of a later one get their state
-// from the others. A founder that was not made before a later map came has promised nothing, and may get it so, too.
+// from the others. A founder that was not made before a later map came has promised nothing, and may get it so, too; but for one whose group begins with what the node has (cluster.Replication.Founder), because
+// nobody else has that: it is made so by every map.
 func (g *Groups) wanted(m *cluster.Map) (list []store.Group) {
 	r, node := m.Replication, m.IndexOf(g.env.Node)
 	for i := range r.Groups {
@@ -249,6 +250,11 @@ func (g *Groups) wanted(m *cluster.Map) (list []store.Group) {
 			continue
 		}
 		c := store.Group{ID: consensus.GroupID(r.Groups[i].ID), Replica: consensus.ReplicaID(self), Shards: r.ShardsOf(i), Founders: consensus.Config{Index: 1}}
+		if c.Adopts = r.Founder(&r.Groups[i], self); c.Adopts {
+			c.Founders.Voters = []consensus.Member{{ID: c.Replica, Node: g.env.Node}}
+			list = append(list, c)
+			continue
+		}
 		for _, p := range r.Groups[i].Replicas {
 			if m.Version > 1 {
 				c.Founders = consensus.Config{}

@@ -56,6 +56,8 @@ type Env struct {
 	// space has cells. nil: they are not.
 	Replicated func() bool
 	Cells      bool
+	// Anew says whether only clients that name wire.FeatureAnew are let in. nil: all are.
+	Anew func() bool
 }
 
 // A Group is the sessions of the node itself, or of a space: being set up and open.

@@ -234,6 +234,9 @@ func (r *Request) unsealed(err error) {
 	}
 }
 
+// tooOld is what a client is told that does not name wire.FeatureAnew, where it has to.
+const tooOld = "upgrade this client: the groups of this cluster began with keys that were there before (kvclient cluster init --adopt, cluster upgrade), and a client of its version does not read such a shard map"
+
 // hello verifies the client, lets its READs through and welcomes it.
 func (r *Request) hello() {
 	s, cfg := r.Session, &r.Session.group.cfg
@@ -250,6 +253,11 @@ func (r *Request) hello() {
 		// revoked from now on finds this session in the list and ends it.
 		s.leave(base.CauseAuth, wire.StatusAuth, "")
 		r.Drop()
+		return
+	}
+	if !s.anew && s.group.Anew != nil && s.group.Anew() {
+		r.Fail(wire.StatusUnsupported, tooOld)
+		s.leave(base.CauseVersion, wire.StatusUnsupported, tooOld)
 		return
 	}
 	s.greeted.Store(true) // before it is looked whether the keys are replicated: who looks for readers when they are finds this one, or this one finds that they are

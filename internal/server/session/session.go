@@ -73,6 +73,7 @@ type client struct {
 	ReplySize int      // largest message the client takes
 	OneSided  bool     // READs are let through, rkeys are told: the login may READ, and the space allows it (Env.Replicated)
 	knows     bool     // from Connect: it knows wire.FeatureWords
+	anew      bool     // likewise wire.FeatureAnew
 
 	greeted atomic.Bool // its Hello has come
 	words   atomic.Bool // what it READs counts by the words of voters alone, and it knows that

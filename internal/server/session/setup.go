@@ -98,7 +98,7 @@ func (g *Group) newSession(l *Lane, peer string, connect []byte) (*Session, erro
 	s.ReplySize = MinReplySize
 	m, _ := wire.ParseConnect(connect) // it has been checked
 	s.Aside, s.Packs = m.Features&wire.FeatureAside != 0, m.Features&wire.FeaturePack != 0
-	s.Parts, s.knows = m.Features&wire.FeatureParts != 0, m.Features&wire.FeatureWords != 0
+	s.Parts, s.knows, s.anew = m.Features&wire.FeatureParts != 0, m.Features&wire.FeatureWords != 0, m.Features&wire.FeatureAnew != 0
 	s.mu.Lock()
 	got := s.growLocked(1)
 	s.mu.Unlock()

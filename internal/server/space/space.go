@@ -105,7 +105,7 @@ func New(cfg Config, env Env) *Space {
 	sp.run, sp.stop = context.WithCancel(context.Background())
 	sp.Sessions = session.NewGroup(cfg.Sessions, session.Env{
 		Registry: env.Registry, Counters: sp.Counters, Bounds: env.Bounds, Log: env.Log,
-		Clock: sp.Clock, Fence: sp.Fence, Draining: &sp.Draining, Fatal: sp.Fail, Shared: env.Shared, Replicated: sp.replicated, Cells: env.Name == "",
+		Clock: sp.Clock, Fence: sp.Fence, Draining: &sp.Draining, Fatal: sp.Fail, Shared: env.Shared, Replicated: sp.replicated, Cells: env.Name == "", Anew: sp.anew,
 	})
 	return sp
 }
@@ -199,6 +199,12 @@ func (sp *Space) withheld() func(uint16) bool {
 func (sp *Space) replicated() bool {
 	own := sp.Owned.Shards()
 	return own != nil && own.Replicated()
+}
+
+// anew says whether the keys are in groups that began with them.
+func (sp *Space) anew() bool {
+	own := sp.Owned.Shards()
+	return own != nil && own.Replicated() && own.Map.Replication.Adopts
 }
 
 // ReleaseOwned has the index of the store answer misses in the node's own

@@ -78,18 +78,20 @@ func SetState(to interface{ Set(key, value []byte) error }, id consensus.GroupID
 	return to.Set(key, rec)
 }
 
-// Found tells a base which replica of a group the store is, the stream of the log that it has (0: the first of the group), and the state that it starts
-// from. When it returns, that is durable. The base has everything that the state says, because that is nothing: a group that begins has no key.
-func Found(ctx context.Context, to Ingest, id consensus.GroupID, self consensus.ReplicaID, stream uint64, s *groupentry.State) error {
+// Found adds to an ingest which replica of a group the store is, the stream of the log that it has (0: the first of the group), and the state that it starts
+// from. The base has everything that the state says: nothing, because a group that begins has no key; or, where begins is not nil, what begins says, which the base has
+// already. Nothing else is in the ingest.
+func Found(to Sink, id consensus.GroupID, self consensus.ReplicaID, stream uint64, s *groupentry.State, begins *disk.GroupBase) error {
 	r := disk.Replica{Group: uint32(id), ID: uint64(self), Shards: s.Shards, Stream: stream}
+	if begins != nil { // in the order of the keys
+		if err := to.Set(r.BaseRecord(begins)); err != nil {
+			return err
+		}
+	}
 	err := errors.Join(SetState(to, id, s), to.Set(r.Record()))
 	if key, rec := r.StreamRecord(); err == nil && rec != nil {
 		err = to.Set(key, rec)
 	}
-	if err != nil {
-		return errors.Join(err, to.Abort())
-	}
-	_, err = to.Commit(ctx)
 	return err
 }
 

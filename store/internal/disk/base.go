@@ -137,8 +137,13 @@ func (b *Base) Tables(ctx context.Context, rate int64) (*tables.Tables, error) {
 func (b *Base) Incoming(ctx context.Context, group uint64, rate int64) (*tables.Tables, error) {
 	fs := b.d.c.FS
 	dir := fs.PathJoin(b.d.c.Dir, tablesDir, incomingName+strconv.FormatUint(group, 10))
-	return tables.Begin(ctx, b.d.db, tables.Config{FS: fs, Options: b.d.options, Dir: dir, Rate: rate, Cuts: true, Down: b.d.fence.Down})
+	return tables.Begin(ctx, b.d.db, tables.Config{FS: fs, Options: b.d.options, Dir: dir, Rate: rate, SyncEach: incomingSync, Cuts: true, Down: b.d.fence.Down})
 }
+
+// incomingSync is how much of what takes the place of a group's keys is written between syncs. While a piece is written the disk is given the next one, so it has
+// twice as much to do at most, which a sync of the log has to wait for: 1 MiB, as much as may come at once after a rest anyway. With
+// pieces of 128 KiB, as checkpoints have, a replica comes as fast as a busy disk answers for such a piece, however high the rate is (docs/decisions/2026-11-30-live-change.md).
+const incomingSync = 512 << 10
 
 // incomingName begins the names of these directories.
 const incomingName = "group."

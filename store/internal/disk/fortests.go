@@ -3,6 +3,7 @@ package disk
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -26,6 +27,16 @@ func (d ForTests) Listener() *pebble.EventListener { return d.events.listener() 
 
 // BackgroundErrors is that of Stats. It does not ask Pebble, which may hang.
 func (d ForTests) BackgroundErrors() uint64 { return d.events.counts.background.Load() }
+
+// BlobFiles returns the names of the blob files that the manifest has now, sorted.
+func (d ForTests) BlobFiles() (names []string, err error) {
+	err = eachBlob(d.db, func(name string, _ uint64) error {
+		names = append(names, name)
+		return nil
+	})
+	slices.Sort(names)
+	return names, err
+}
 
 // Noted returns how many keys the newest note counted.
 func (d ForTests) Noted() uint64 { return d.facts.noted }

@@ -200,3 +200,58 @@ func (r Records) seekValue(pkey []byte) (there bool, err error) {
 	}
 	return bytes.Equal(it.Key(), pkey), nil
 }
+
+// Unplaced returns the record at which the walk stands, of kind data or value, as a base has it that has no tables of values: one under kind data notes its value, but not where in a table
+// it stands, and one under kind value has the value. Every other record is returned as it is. It is good until the walk moves, or Unplaced is called again. The error is a text for what is
+// damaged, or what the disk said.
+func (r Records) Unplaced() ([]byte, error) {
+	b, err := r.Value()
+	if err != nil {
+		return nil, err
+	}
+	_, kind, _, ok := ParseKey(r.Key())
+	switch {
+	case ok && kind == KindData:
+		rec, note, apart, err := ParseNoted(b, r.Key())
+		if err != nil || !apart || note.Table == 0 {
+			return b, err
+		}
+		out := make([]byte, NotedSize(rec.Expiry != 0))
+		PutNoted(out, r.Key(), rec.Version, rec.Expiry, note)
+		return out, nil
+	case ok && kind == KindValue && len(b) == PlaceSize:
+		rec, err := ParseRecord(b, r.Key())
+		if err != nil || len(rec.Value) != deadLen {
+			return b, err
+		}
+		at, err := parseDead(rec.Value)
+		if err != nil {
+			return nil, err
+		}
+		return r.placedValue(rec.Version, &at)
+	}
+	return b, nil
+}
+
+// placedValue is the record under kind value of a value that stands in a table, with the value.
+func (r Records) placedValue(v layout.Version, at *base.Bytes) ([]byte, error) {
+	w := r.values
+	w.key = AppendBytesKey(w.key[:0], at.Table, at.Number)
+	there, err := r.seekValue(w.key)
+	if err != nil {
+		return nil, err
+	}
+	if !there {
+		return nil, errNoValue
+	}
+	value, err := Records{iter: w.iter}.Value()
+	if err != nil {
+		return nil, err
+	}
+	if uint64(len(value)) != at.Length {
+		return nil, fmt.Errorf("a value of %d bytes, expected %d", len(value), at.Length)
+	}
+	out := make([]byte, RecordSize(len(value), false))
+	PutRecord(out, r.Key(), Record{Version: v, Value: value})
+	return out, nil
+}

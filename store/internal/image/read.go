@@ -110,7 +110,7 @@ func (r *Reader) next() error {
 			continue
 		}
 		key := r.walk.Key()
-		value, err := r.walk.Value()
+		value, err := r.walk.Unplaced() // a table of values is this base's own
 		if err != nil {
 			return fmt.Errorf("image: key %x: %w", key, err)
 		}

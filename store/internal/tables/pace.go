@@ -105,7 +105,7 @@ type pacedFile struct {
 // Write writes in pieces, each when it is its time.
 func (f *pacedFile) Write(p []byte) (n int, err error) {
 	for len(p) > 0 {
-		piece := p[:min(int64(len(p)), f.pace.burst, syncEach)]
+		piece := p[:min(int64(len(p)), f.pace.burst, defaultSyncEach)]
 		if err := f.pace.take(int64(len(piece))); err != nil {
 			return n, f.pace.told(err)
 		}

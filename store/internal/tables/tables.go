@@ -46,6 +46,7 @@ type Config struct {
 	Dir        string
 	Rate       int64           // bytes a second to the disk; 0: no bound
 	Burst      int64           // bytes at once after a rest; 0: 1 MiB
+	SyncEach   int             // bytes between syncs, each of which waits for the one before; 0: 128 KiB
 	Sublevels  int             // Commit waits while L0 has so many; 0: 8
 	TableBytes int64           // of keys and values: no table ends with less, the last excepted; 0: 1 MiB
 	MaxTables  int             // the last of so many takes all that is left; 0: 32
@@ -65,15 +66,17 @@ const (
 	// largeTable is how many times TableBytes a table may grow where the caller
 	// does not say that it may end.
 	largeTable = 16
-	// syncEach is how much is written between syncs: a sync of a whole table
-	// would hold up those of the log.
-	syncEach = 128 << 10
+	// A sync of a whole table would hold up those of the log.
+	defaultSyncEach = 128 << 10
 )
 
 // defaults returns c with what is left out.
 func (c Config) defaults() Config {
 	if c.Burst <= 0 {
 		c.Burst = defaultBurst
+	}
+	if c.SyncEach <= 0 {
+		c.SyncEach = defaultSyncEach
 	}
 	if c.Sublevels <= 0 {
 		c.Sublevels = defaultSublevels

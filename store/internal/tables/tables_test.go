@@ -1,17 +1,21 @@
 package tables
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/rdmakv/rdmakv/test/crashfs"
 )
@@ -276,5 +280,34 @@ func TestRate(t *testing.T) {
 	w.must(b.Abort())
 	if names, _ := w.cfg.FS.List("way"); len(names) != 0 {
 		t.Errorf("files are left: %v", names)
+	}
+}
+
+// TestSyncEach: a table on its way is synced in pieces of so many bytes, so that the syncs of others have little to wait for; the last mebibyte when it ends.
+func TestSyncEach(t *testing.T) {
+	const all = 9 << 20
+	for _, each := range []int{0, 512 << 10} {
+		var syncs atomic.Int64
+		w := newWorld(t, vfs.NewMem())
+		w.cfg.FS = errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error { // a file in memory is synced as a whole
+			if op.Kind == errorfs.OpFileSyncTo || op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData {
+				syncs.Add(1)
+			}
+			return nil
+		}))
+		w.cfg.SyncEach, w.cfg.Cuts, w.cfg.Dir = each, true, t.TempDir()
+		b, err := Begin(t.Context(), w.db, w.cfg)
+		w.must(err)
+		noise := make([]byte, 8<<10)
+		rng := rand.NewChaCha8([32]byte{1})
+		for i := range all / len(noise) {
+			_, _ = rng.Read(noise) // never fails
+			w.must(b.Set(fmt.Appendf(nil, "%04d", i), noise))
+		}
+		want := int64((all - 1<<20) / cmp.Or(each, defaultSyncEach))
+		if got := syncs.Load(); got < want*3/4 || got > want*5/4 {
+			t.Errorf("each %d bytes: %d syncs of %d bytes, want about %d", each, got, all, want)
+		}
+		w.must(errors.Join(b.Abort(), w.db.Close()))
 	}
 }

@@ -120,7 +120,7 @@ func (t *Tables) begin() error {
 		return t.fail(t.fileError("create", err))
 	}
 	// A table that ends well is synced by its writer; one that is given up need not be.
-	f = vfs.NewSyncingFile(f, vfs.SyncingFileOptions{BytesPerSync: syncEach, NoSyncOnClose: true})
+	f = vfs.NewSyncingFile(f, vfs.SyncingFileOptions{BytesPerSync: t.cfg.SyncEach, NoSyncOnClose: true})
 	t.open = sstable.NewWriter(objstorageprovider.NewFileWritable(&pacedFile{File: f, pace: &t.pace}), t.format)
 	t.size = 0
 	return nil

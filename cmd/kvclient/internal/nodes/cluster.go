@@ -86,6 +86,13 @@ less than a few to each of many. NODE@ZONE says what fails at once with the node
 rack say: replicas of a group are in different zones, as far as there are enough.
 Either all nodes have a zone or none has.
 
+With --adopt one node that has keys, as a server that was alone has them once it is
+started with --node-id, begins a cluster with these keys: its shards become groups
+(--groups, six), which are on it alone at first. Then cluster add and cluster replicas
+bring more nodes and replicas. Nothing is copied, but each group's keys wait for a
+moment while it begins. Clients of older versions are refused by such a cluster: upgrade
+them before. There is no way back, so make a backup first (kvserver backup).
+
 A node that does not listen yet, or that gossip has not told of, is waited for
 (--wait), and so are the leaders of the groups, for as long again.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -119,7 +126,8 @@ A node that does not listen yet, or that gossip has not told of, is waited for
 	}
 	cmd.Flags().DurationVar(&wait, "wait", 15*time.Second, "how long to wait for nodes that are not known yet")
 	cmd.Flags().IntVar(&o.Replicas, "replicas", 1, "on how many nodes each key is: 1, 3, 5 or 7")
-	cmd.Flags().IntVar(&o.Groups, "groups", 0, "groups of shards, with --replicas 3 and more; 0: two for each node, or one for each shard")
+	cmd.Flags().IntVar(&o.Groups, "groups", 0, "groups of shards, with --replicas 3 and more, or --adopt; 0: two for each node (--adopt: six), or one for each shard")
+	cmd.Flags().BoolVar(&o.Adopt, "adopt", false, "begin with the keys that the node has, which is the only one that is named")
 	return cmd
 }
 
@@ -137,15 +145,19 @@ func checkReplicas(cmd *cobra.Command, o admin.InitOptions, nodes []admin.NodeWe
 	switch {
 	case o.Replicas < 1 || o.Replicas > cluster.MaxReplicas || o.Replicas%2 == 0:
 		return cli.Usagef("--replicas %d: 1, 3, 5 or 7 are possible, because an even number bears no more losses than one less", o.Replicas)
+	case o.Adopt && (in != 1 || len(nodes) != 1):
+		return cli.Usagef("--adopt takes one node, the one that has the keys: the others come by kvclient cluster add NODE..., %d are named", len(nodes))
+	case o.Adopt && o.Replicas != 1:
+		return cli.Usagef("--adopt begins with one replica of each group: kvclient cluster replicas %d gives it more, when other nodes have come", o.Replicas)
 	case o.Replicas > in:
 		return cli.Usagef("--replicas %d needs as many nodes that get shards, and %d are named", o.Replicas, in)
-	case cmd.Flags().Changed("groups") && o.Replicas == 1:
-		return cli.Usagef("--groups is for clusters with replicas (--replicas 3)")
+	case cmd.Flags().Changed("groups") && o.Replicas == 1 && !o.Adopt:
+		return cli.Usagef("--groups is for clusters with replicas (--replicas 3, --adopt)")
 	case o.Groups < 0 || o.Groups > cluster.MaxGroups:
 		return cli.Usagef("--groups %d: 1 to %d are possible", o.Groups, cluster.MaxGroups)
 	case cmd.Flags().Changed("groups") && o.Groups == 0:
 		return cli.Usagef("--groups 0: 1 to %d are possible", cluster.MaxGroups)
-	case zoned != 0 && o.Replicas == 1:
+	case zoned != 0 && o.Replicas == 1 && !o.Adopt:
 		return cli.Usagef("zones (NODE@ZONE) are for clusters with replicas (--replicas 3)")
 	case zoned != 0 && zoned != in:
 		return cli.Usagef("%d of %d nodes have a zone: either all have one or none has, because those without would count as one zone", zoned, in)
