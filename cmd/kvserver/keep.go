@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -45,27 +46,51 @@ func (a *app) keepCmd() *cobra.Command {
 	}
 }
 
-// keepMemory connects to the keeper of this node. A node that cannot have one says why, and begins empty at its next start.
-func (a *app) keepMemory(ctx context.Context, cfg *server.Config, nodeSecret []byte, log *slog.Logger) *keeper.Client {
+// keepMemory takes over what this node's process before has left, and has a keeper for the next one. A node that cannot have one says why, and begins empty
+// at its next start. The error is that this process must not serve: another one has the directory, or a later start could find old memory. release
+// is called when the node has ended.
+func (a *app) keepMemory(ctx context.Context, cfg *server.Config, log *slog.Logger) (release func(), err error) {
 	keep := time.Duration(a.cfg.MemoryKeep)
 	if keep == 0 {
-		return nil
+		lock, err := keeper.Forget(ctx, cfg.DataDir)
+		if err != nil {
+			return nil, keepFault(cfg.DataDir, err)
+		}
+		return func() { _ = lock.Close() }, nil // a nil file's Close does nothing
 	}
-	program, err := os.Executable()
-	var client *keeper.Client
-	var left map[string]int
-	if err == nil {
-		// What an upgrade has replaced is named "... (deleted)".
-		client, left, err = keeper.Start(ctx, cfg.DataDir, keep, strings.TrimSuffix(program, " (deleted)"), keepCommand)
-	}
-	if err != nil {
+	program, _ := os.Executable() // if there is no name, no keeper starts, and that is told
+	// What an upgrade has replaced is named "... (deleted)".
+	found, err := keeper.Start(ctx, cfg.DataDir, keep, strings.TrimSuffix(program, " (deleted)"), keepCommand)
+	switch {
+	case errors.Is(err, keeper.ErrBusy), errors.Is(err, keeper.ErrStale), ctx.Err() != nil:
+		return nil, keepFault(cfg.DataDir, err)
+	case err != nil:
 		log.Warn("memory is not kept for the next start: this one begins empty, and so will the next", "data_dir", cfg.DataDir, "err", err)
-		return nil
+		return func() {}, nil
+	case found.Cold != nil:
+		log.Warn("what was kept is lost: this start begins empty", "data_dir", cfg.DataDir, "err", found.Cold)
 	}
-	cfg.Keeping = &server.Keeping{Keeper: client, Left: left}
-	cfg.KeptAs = keptAs(a.cfg.Mode, nodeSecret)
-	log.Info("memory is kept for the next start", "data_dir", cfg.DataDir, "memory_keep", keep, "kept_before", max(0, len(left)-1))
-	return client
+	cfg.Keeping = &server.Keeping{Keeper: found.Client, Left: found.Left}
+	cfg.KeptAs = keptAs(a.cfg.Mode, cfg.Secret)
+	log.Info("memory is kept for the next start", "data_dir", cfg.DataDir, "memory_keep", keep, "keeper", found.Client.PID(), "kept_before", max(0, len(found.Left)-1))
+	go func() {
+		<-found.Client.Gone()
+		if err := found.Client.Err(); err != nil {
+			log.Warn("the keeper of this node's memory is gone: the next start begins empty", "data_dir", cfg.DataDir, "err", err)
+		}
+	}()
+	return func() { _ = found.Client.Close() }, nil
+}
+
+// keepFault says what to do about a directory that another process has, or that memory cannot be removed from.
+func keepFault(dir string, err error) error {
+	switch {
+	case errors.Is(err, keeper.ErrBusy):
+		return fmt.Errorf("data_dir %s: %w: stop that one, or give this one a data_dir of its own", dir, err)
+	case errors.Is(err, keeper.ErrStale):
+		return fmt.Errorf("data_dir %s: %w: make the directory writable, or remove its keeper.sock", dir, err)
+	}
+	return err
 }
 
 // keptAs stands for what must be the same in two processes of which one begins with the other's memory.

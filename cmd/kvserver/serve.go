@@ -58,9 +58,11 @@ func (a *app) serve(ctx context.Context) error {
 	if fill != nil {
 		cfg.OnFill = fill.filled
 	}
-	if client := a.keepMemory(ctx, &cfg, cfg.Secret, cfg.Logger); client != nil {
-		defer client.Close()
+	release, err := a.keepMemory(ctx, &cfg, cfg.Logger)
+	if err != nil {
+		return err
 	}
+	defer release()
 	srv, err := server.New(cfg)
 	if err != nil {
 		return err

@@ -12,29 +12,45 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// firstHello is how long a keeper waits for its first node.
-const firstHello = 30 * time.Second
+const (
+	// firstHello is how long a keeper waits for its first node.
+	firstHello = 30 * time.Second
+
+	// patience is how long either end waits for the other one in the middle of an exchange.
+	patience = 2 * time.Second
+
+	// maxConnections bounds those that a keeper has at a time. One of them has the memory.
+	maxConnections = 16
+)
 
 // A holder is what a keeper has.
 type holder struct {
+	uid  int // of nodes
+	stop context.CancelFunc
+	idle *time.Timer // ends the keeper; it runs while no node is there
+
 	mu    sync.Mutex
+	owner int // the process that has the connection; 0: none
+	keep  time.Duration
+
+	// The goroutine that serves the owner has these.
 	kept  map[string]int // descriptors by name
 	names []string       // in the order in which they came
-	owner int            // the process that has the connection; 0: none
-	keep  time.Duration  // for which the next node is waited for
 }
 
 // Run is the whole life of a keeper: it listens on a socket that its node has made, and returns when no node has come for as long as the last
 // one wanted, when a node has left nothing, or when ctx ends. What it keeps is let go of then.
-func Run(ctx context.Context, ln *net.UnixListener) error {
-	h := &holder{kept: make(map[string]int), keep: firstHello}
-	defer h.letGo()
+func Run(ctx context.Context, ln *net.UnixListener) error { return run(ctx, ln, os.Geteuid()) }
+
+func run(ctx context.Context, ln *net.UnixListener, uid int) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	context.AfterFunc(ctx, func() { _ = ln.Close() })
+	h := &holder{uid: uid, stop: stop, idle: time.AfterFunc(firstHello, stop), keep: firstHello, kept: make(map[string]int)}
+	defer h.letGo()
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	idle := time.AfterFunc(firstHello, stop)
+	places := make(chan struct{}, maxConnections)
 	for {
 		c, err := ln.AcceptUnix()
 		if err != nil {
@@ -43,89 +59,99 @@ func Run(ctx context.Context, ln *net.UnixListener) error {
 			}
 			return fmt.Errorf("keeper: accept: %w", err)
 		}
-		context.AfterFunc(ctx, func() { _ = c.Close() })
+		select {
+		case places <- struct{}{}:
+		default:
+			_ = c.Close()
+			continue
+		}
 		wg.Go(func() {
+			defer func() { <-places }()
+			ended := context.AfterFunc(ctx, func() { _ = c.Close() })
+			defer ended()
 			defer c.Close()
-			if sameUser(c) != nil {
-				return
-			}
-			served := h.serve(c, idle)
-			if !served {
-				return
-			}
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			h.owner = 0
-			if len(h.kept) == 0 || h.keep == 0 {
-				stop()
-				return
-			}
-			idle.Reset(h.keep)
+			h.serve(c)
 		})
 	}
 }
 
-// serve serves a node. It returns false if the connection never was the right to the memory.
-func (h *holder) serve(c *net.UnixConn, idle *time.Timer) bool {
-	kind, body, fd, err := receive(c, patience)
+// serve serves a node for as long as its connection lasts.
+func (h *holder) serve(c *net.UnixConn) {
+	node, err := peerOf(c)
+	if err != nil || node.trusted(h.uid) != nil {
+		return
+	}
+	first, fd, err := receive(c, time.Now().Add(patience))
 	closeFD(fd)
-	if err != nil || kind != msgHello {
-		return false
+	if err != nil || first.kind != msgHello {
+		return
 	}
-	keep, err := parseHello(body)
-	if err != nil {
-		return false
+	if owner := h.enter(node.pid, first.keep); owner != 0 {
+		_ = send(c, message{kind: msgBusy, pid: owner}, -1, time.Now().Add(patience))
+		return
 	}
-	h.mu.Lock()
-	if h.owner != 0 {
-		owner := h.owner
-		h.mu.Unlock()
-		_ = send(c, msgBusy, fmt.Append(nil, owner), -1)
-		return false
-	}
-	h.owner, h.keep = pidOf(c), keep
-	idle.Stop()
 	err = h.handOver(c)
-	h.mu.Unlock()
 	for err == nil {
-		kind, body, fd, err = receive(c, 0)
-		if err == nil {
-			err = h.handle(c, kind, body, fd)
+		var m message
+		if m, fd, err = receive(c, time.Time{}); err == nil {
+			err = h.handle(c, m, fd)
 		}
 	}
-	return true
+	h.leave()
 }
 
-// handOver sends all that is kept. The caller holds mu.
+// enter gives the memory to a node. It returns the process that has it already, or 0.
+func (h *holder) enter(pid int, keep time.Duration) (owner int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.owner != 0 {
+		return h.owner
+	}
+	h.owner, h.keep = max(pid, 1), keep // a node in another namespace of processes has no number here
+	h.idle.Stop()
+	return 0
+}
+
+// leave has the next node be waited for, if there is anything to wait with.
+func (h *holder) leave() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.owner = 0
+	if len(h.kept) == 0 || h.keep == 0 {
+		h.stop()
+		return
+	}
+	h.idle.Reset(h.keep)
+}
+
+// handOver sends all that is kept.
 func (h *holder) handOver(c *net.UnixConn) error {
+	deadline := time.Now().Add(patience)
 	for _, name := range h.names {
-		if err := send(c, msgRegion, []byte(name), h.kept[name]); err != nil {
+		if err := send(c, message{kind: msgRegion, name: name}, h.kept[name], deadline); err != nil {
 			return err
 		}
 	}
-	return send(c, msgDone, nil, -1)
+	return send(c, message{kind: msgDone}, -1, deadline)
 }
 
 // handle does what a node asks for.
-func (h *holder) handle(c *net.UnixConn, kind byte, body []byte, fd int) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	name := string(body)
-	old, there := h.kept[name]
+func (h *holder) handle(c *net.UnixConn, m message, fd int) error {
+	old, there := h.kept[m.name]
 	switch {
-	case kind == msgPut && fd >= 0 && goodName(body) && (there || len(h.kept) < maxKept):
-		h.kept[name] = fd
+	case m.kind == msgPut && (there || len(h.kept) < maxKept):
+		h.kept[m.name] = fd
 		if there {
 			closeFD(old)
 		} else {
-			h.names = append(h.names, name)
+			h.names = append(h.names, m.name)
 		}
-	case kind == msgDrop && fd < 0:
+	case m.kind == msgDrop:
 		if there {
 			closeFD(old)
-			delete(h.kept, name)
+			delete(h.kept, m.name)
 			for i, n := range h.names {
-				if n == name {
+				if n == m.name {
 					h.names = append(h.names[:i], h.names[i+1:]...)
 					break
 				}
@@ -135,134 +161,32 @@ func (h *holder) handle(c *net.UnixConn, kind byte, body []byte, fd int) error {
 		closeFD(fd)
 		return ErrProtocol
 	}
-	return send(c, msgDone, nil, -1)
+	return send(c, message{kind: msgDone}, -1, time.Now().Add(patience))
 }
 
 // letGo closes everything.
 func (h *holder) letGo() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	h.idle.Stop()
 	for _, fd := range h.kept {
 		closeFD(fd)
 	}
 	clear(h.kept)
 }
 
-func closeFD(fd int) {
-	if fd >= 0 {
-		_ = unix.Close(fd)
-	}
-}
-
-// pidOf is the process at the other end, for people.
-func pidOf(c *net.UnixConn) int {
-	pid := 1
-	if raw, err := c.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) {
-			if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil && cred.Pid > 0 {
-				pid = int(cred.Pid)
-			}
-		})
-	}
-	return pid
-}
-
-// ErrBusy: another process has the memory.
-var ErrBusy = errors.New("keeper: the memory is in use by another process")
-
-// A Client is a node's connection to its keeper. Safe for concurrent use.
-type Client struct {
-	mu   sync.Mutex
-	conn *net.UnixConn
-	err  error // the first one: the keeper is gone
-}
-
-// Connect connects to the keeper that listens at path, and returns what it keeps, by name; the descriptors are the caller's. It fails with ErrBusy while another
-// process has the memory.
-func Connect(path string, keep time.Duration) (*Client, map[string]int, error) {
-	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
+// Serve is Run with the socket that Start has passed on.
+func Serve(ctx context.Context) error {
+	const passed = 3 // the first behind standard error
+	f := os.NewFile(passed, "keeper socket")
+	ln, err := net.FileListener(f)
 	if err != nil {
-		return nil, nil, err
+		return fmt.Errorf("keeper: descriptor %d is no socket: this command is for kvserver to run, by itself: %w", passed, err)
 	}
-	kept := make(map[string]int)
-	fail := func(err error) (*Client, map[string]int, error) {
-		for _, fd := range kept {
-			closeFD(fd)
-		}
-		return nil, nil, errors.Join(err, c.Close())
+	// It listens anew, so that the kernel names this process to those that connect, and not the node that made the socket.
+	err = errors.Join(unix.Listen(passed, maxConnections), f.Close())
+	u, ok := ln.(*net.UnixListener)
+	if !ok || err != nil {
+		return fmt.Errorf("keeper: descriptor %d is no UNIX socket that listens: this command is for kvserver to run, by itself (%w)", passed, errors.Join(err, ln.Close()))
 	}
-	if err := sameUser(c); err != nil {
-		return fail(err)
-	}
-	if err := send(c, msgHello, hello(keep), -1); err != nil {
-		return fail(err)
-	}
-	for {
-		kind, body, fd, err := receive(c, patience)
-		if err != nil {
-			return fail(fmt.Errorf("keeper: no answer: %w", err))
-		}
-		switch {
-		case kind == msgBusy:
-			closeFD(fd)
-			return fail(fmt.Errorf("%w (process %s)", ErrBusy, body))
-		case kind == msgDone && fd < 0:
-			return &Client{conn: c}, kept, nil
-		case kind == msgRegion && fd >= 0 && goodName(body) && len(kept) < maxKept:
-			if old, twice := kept[string(body)]; twice {
-				closeFD(old)
-			}
-			kept[string(body)] = fd
-		default:
-			closeFD(fd)
-			return fail(ErrProtocol)
-		}
-	}
-}
-
-// Put has the keeper keep a descriptor under a name. It stays the caller's.
-func (c *Client) Put(name string, fd int) error { return c.ask(msgPut, name, fd) }
-
-// Drop has the keeper let go of what it keeps under a name.
-func (c *Client) Drop(name string) error { return c.ask(msgDrop, name, -1) }
-
-func (c *Client) ask(kind byte, name string, fd int) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err != nil {
-		return c.err
-	}
-	err := send(c.conn, kind, []byte(name), fd)
-	if err == nil {
-		var answer byte
-		var extra int
-		if answer, _, extra, err = receive(c.conn, patience); err == nil && (answer != msgDone || extra >= 0) {
-			closeFD(extra)
-			err = ErrProtocol
-		}
-	}
-	if err != nil {
-		c.err = fmt.Errorf("keeper: it does not answer any more: %w", err)
-	}
-	return c.err
-}
-
-// Close ends the connection: the keeper waits for the next node from here on.
-func (c *Client) Close() error { return c.conn.Close() }
-
-// Listen makes the socket of a keeper, in place of one that nobody listens at.
-func Listen(path string) (*os.File, error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
-	if err != nil {
-		return nil, err
-	}
-	ln.SetUnlinkOnClose(false)
-	defer ln.Close()
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, err
-	}
-	return ln.File()
+	u.SetUnlinkOnClose(false)
+	return Run(ctx, u)
 }

@@ -19,52 +19,177 @@ const (
 	socketName = "keeper.sock"
 	lockName   = "keeper.lock"
 
-	// busyPatience is how long a node waits for one that has just ended to let go of the memory.
-	busyPatience = 2 * time.Second
+	// maxPath is the longest path of a socket that Linux takes.
+	maxPath = 107
+
+	// busyPatience is how long a node waits for one that has just ended to let go of the memory, handOverLimit for a keeper to hand over what it keeps, and
+	// spawnLimit for a new one to run.
+	busyPatience  = 2 * time.Second
+	handOverLimit = 2 * time.Second
+	spawnLimit    = 5 * time.Second
 )
 
-// Start connects to the keeper of the node whose data directory is dir, and starts one if there is none: program with args, which calls
-// Serve. It returns what is kept, by name. keep is for how long it stays there once this process has ended. It fails with ErrBusy if another
-// process has the memory.
-func Start(ctx context.Context, dir string, keep time.Duration, program string, args ...string) (*Client, map[string]int, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, nil, err
-	}
-	// Two nodes that start at a time have one keeper.
-	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return nil, nil, fmt.Errorf("keeper: flock of %s: %w", lock.Name(), err)
-	}
+// ErrStale: what an earlier life of the node has left cannot be put out of reach. A later start could find it, and take values for the newest that are not.
+var ErrStale = errors.New("keeper: what an earlier process of this node has left cannot be put out of reach of later ones")
+
+// A Found is what a node that starts has of its keeper.
+type Found struct {
+	Client *Client
+	Left   map[string]int // what is kept, by name; the descriptors are the caller's
+	Cold   error          // why nothing is kept, if there was a keeper; nil otherwise
+}
+
+// Start takes over what is kept for the node whose data directory is dir, and starts a keeper if there is none: program with args, which calls Serve. keep is for
+// how long the memory stays there once this process has ended.
+//
+// The directory is this process's until the client is closed: Start fails with ErrBusy while another has it. A keeper that has ended, hangs, or says what it must
+// not costs what it kept, and another one is started in its place. Whatever comes of it, no later start finds memory that this one has not taken: its socket is
+// removed, and ErrStale says that it cannot be. After any other error nothing is kept.
+func Start(ctx context.Context, dir string, keep time.Duration, program string, args ...string) (*Found, error) {
 	path := filepath.Join(dir, socketName)
-	for until := time.Now().Add(busyPatience); ; {
-		c, kept, err := Connect(path, keep)
-		switch {
-		case errors.Is(err, ErrBusy) && time.Now().Before(until):
-			select {
-			case <-time.After(5 * time.Millisecond):
-			case <-ctx.Done():
-				return nil, nil, ctx.Err()
-			}
-		case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-			if err := spawn(path, program, args); err != nil {
-				return nil, nil, err
-			}
-			return Connect(path, keep)
-		default:
-			return c, kept, err
+	if len(path) > maxPath {
+		return nil, fmt.Errorf("keeper: the path of its socket has %d bytes, and %d at most are possible: give data_dir a shorter path: %s", len(path), maxPath, path)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	st, err := os.Stat(dir)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := lockDir(ctx, dir)
+	if err != nil {
+		if _, there := os.Lstat(path); ctx.Err() == nil && !errors.Is(err, ErrBusy) && !errors.Is(there, os.ErrNotExist) {
+			return nil, fmt.Errorf("%w: %w", ErrStale, err)
+		}
+		return nil, err
+	}
+	found, err := start(path, st.Mode(), keep, program, args)
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	found.Client.lock = lock
+	return found, nil
+}
+
+// start is Start of who has the directory.
+func start(path string, dir os.FileMode, keep time.Duration, program string, args []string) (*Found, error) {
+	var client *Client
+	var left map[string]int
+	var cold error
+	// In such a directory anybody can put his socket in the place of another's.
+	open := dir.Perm()&0o002 != 0 && dir&os.ModeSticky == 0
+	if !open {
+		client, left, cold = takeOver(path, keep)
+		if cold == nil {
+			return &Found{Client: client, Left: left}, nil
+		}
+		if errors.Is(cold, ErrBusy) {
+			return nil, cold
+		}
+	}
+	if err := unreach(path); err != nil {
+		return nil, err
+	}
+	switch {
+	case open:
+		return nil, fmt.Errorf("keeper: anybody may write %s: take that right away (chmod o-w)", filepath.Dir(path))
+	case errors.Is(cold, os.ErrNotExist):
+		cold = nil
+	case errors.Is(cold, syscall.ECONNREFUSED):
+		cold = errors.New("keeper: it has ended: memory_keep had passed, or it was killed")
+	}
+	pid, err := spawn(path, program, args)
+	if err != nil {
+		return nil, errors.Join(err, unreach(path))
+	}
+	client, left, err = connect(path, keep, os.Geteuid(), time.Now().Add(spawnLimit))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("keeper: %s does not come up: %w", program, err), unreach(path))
+	}
+	client.pid = pid // the kernel may have named this process, which has made the socket
+	return &Found{Client: client, Left: left, Cold: cold}, nil
+}
+
+// takeOver connects to a keeper that is there. The process before may be ending still: its lock goes before its connection.
+func takeOver(path string, keep time.Duration) (*Client, map[string]int, error) {
+	for until := time.Now().Add(handOverLimit); ; time.Sleep(5 * time.Millisecond) {
+		// Each has the time that it takes, so that "busy" is never taken for a keeper that hangs.
+		client, left, err := connect(path, keep, os.Geteuid(), time.Now().Add(handOverLimit))
+		if !errors.Is(err, ErrBusy) || time.Now().After(until) {
+			return client, left, err
 		}
 	}
 }
 
-// spawn starts a keeper: in a session of its own, with the socket and nothing else of this process.
-func spawn(path, program string, args []string) error {
-	socket, err := Listen(path)
+// Forget is for a node that keeps nothing: what an earlier process of it has left in dir is given back, and no later start finds it. The
+// directory is the caller's until it closes the file, which is nil if nothing was ever kept there. It fails with ErrBusy and ErrStale, as Start does.
+func Forget(ctx context.Context, dir string) (*os.File, error) {
+	if _, err := os.Lstat(filepath.Join(dir, lockName)); errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil, nil
+	}
+	path := filepath.Join(dir, socketName)
+	lock, err := lockDir(ctx, dir)
 	if err != nil {
-		return fmt.Errorf("keeper: its socket: %w", err)
+		if ctx.Err() != nil || errors.Is(err, ErrBusy) {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w: %w", ErrStale, err)
+	}
+	// A keeper whose node wants nothing kept ends with the connection.
+	client, left, err := takeOver(path, 0)
+	switch {
+	case err == nil:
+		for _, fd := range left {
+			closeFD(fd)
+		}
+		_ = client.Close()
+	case errors.Is(err, ErrBusy):
+		return nil, errors.Join(err, lock.Close())
+	}
+	if err := unreach(path); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return lock, nil
+}
+
+// lockDir makes this process the one that uses the directory.
+func lockDir(ctx context.Context, dir string) (*os.File, error) {
+	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for until := time.Now().Add(busyPatience); ; {
+		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			return lock, nil
+		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
+			return nil, errors.Join(fmt.Errorf("keeper: flock of %s: %w", lock.Name(), err), lock.Close())
+		case time.Now().After(until):
+			return nil, errors.Join(fmt.Errorf("%w, which has %s", ErrBusy, lock.Name()), lock.Close())
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), lock.Close())
+		}
+	}
+}
+
+// unreach removes the socket of a keeper, which is the only way to it. Who calls it has the directory.
+func unreach(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%w: %w", ErrStale, err)
+	}
+	return nil
+}
+
+// spawn starts a keeper: in a session of its own, with the socket and nothing else of this process.
+func spawn(path, program string, args []string) (pid int, err error) {
+	socket, err := listen(path)
+	if err != nil {
+		return 0, fmt.Errorf("keeper: its socket: %w", err)
 	}
 	defer socket.Close()
 	cmd := exec.Command(program, args...)
@@ -72,26 +197,25 @@ func spawn(path, program string, args []string) error {
 	cmd.ExtraFiles = []*os.File{socket}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("keeper: starting %s: %w", program, err)
+		return 0, fmt.Errorf("keeper: starting %s: %w", program, err)
 	}
 	// It is this process's child as long as both live; nobody waits for it after that.
+	pid = cmd.Process.Pid
 	go func() { _ = cmd.Wait() }()
-	return nil
+	return pid, nil
 }
 
-// Serve is Run with the socket that Start has passed on.
-func Serve(ctx context.Context) error {
-	const passed = 3 // the first behind standard error
-	f := os.NewFile(passed, "keeper socket")
-	ln, err := net.FileListener(f)
+// listen makes the socket of a keeper, which its user alone can connect to.
+func listen(path string) (*os.File, error) {
+	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
-		return fmt.Errorf("keeper: descriptor %d is no socket: this command is for kvserver to run, by itself: %w", passed, err)
+		return nil, err
 	}
-	_ = f.Close()
-	u, ok := ln.(*net.UnixListener)
-	if !ok {
-		return fmt.Errorf("keeper: descriptor %d is no UNIX socket: this command is for kvserver to run, by itself", passed)
+	ln.SetUnlinkOnClose(false)
+	defer ln.Close()
+	// Who has connected between the two is refused by the keeper, if it is of another user.
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, err
 	}
-	u.SetUnlinkOnClose(false)
-	return Run(ctx, u)
+	return ln.File()
 }

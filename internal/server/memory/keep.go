@@ -15,7 +15,7 @@ import (
 	"github.com/rdmakv/rdmakv/store/layout"
 )
 
-// A Keeper has descriptors outlive this process (internal/keeper).
+// A Keeper has descriptors outlive this process (internal/keeper). After its first error it is gone, and the next process finds nothing of this node.
 type Keeper interface {
 	// Put has a descriptor kept under a name, in place of another; it stays the caller's.
 	Put(name string, fd int) error
@@ -46,7 +46,6 @@ type Kept struct {
 	mu      sync.Mutex
 	left    map[uint32]*mem.Block
 	leaving bool
-	lost    bool // the keeper is gone, which was told
 }
 
 // Keep has regions outlive the process, of which none has been allocated yet. recordBytes is the length of the record.
@@ -55,20 +54,10 @@ func Keep(r *Regions, k *Keeping, recordBytes int) (*Kept, error) {
 	r.opt.Kept = !r.opt.Shared
 	var errs []error
 	for name, fd := range k.Left {
-		block, err := mem.Adopt(fd, "kept")
-		if err != nil {
-			errs = append(errs, errors.Join(err, unix.Close(fd)))
-			continue
-		}
-		id, region := strings.CutPrefix(name, regionPrefix)
-		n, err := strconv.ParseUint(id, 10, 32)
-		switch {
-		case name == recordName && block.Size() == recordBytes:
-			kept.record = block
-		case region && err == nil:
-			kept.left[uint32(n)] = block
-		default:
-			errs = append(errs, fmt.Errorf("server: %q is nothing that a node keeps", name), block.Free())
+		if err := kept.take(name, fd, recordBytes); err != nil {
+			// Else the keeper would have it for ever.
+			errs = append(errs, err)
+			_ = k.Keeper.Drop(name)
 		}
 	}
 	k.Left = nil
@@ -78,6 +67,7 @@ func Keep(r *Regions, k *Keeping, recordBytes int) (*Kept, error) {
 	if kept.record != nil {
 		return kept, nil
 	}
+	// Regions without a record are given back by the store, which believes nothing without one.
 	block, err := mem.Alloc(recordBytes, mem.Options{Kept: true, Tag: "record"})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("server: memory that outlives the process: %w", err), kept.Forget())
@@ -85,6 +75,25 @@ func Keep(r *Regions, k *Keeping, recordBytes int) (*Kept, error) {
 	kept.record = block
 	kept.put(recordName, block)
 	return kept, nil
+}
+
+// take maps what was kept under a name. The keeper is another process, and what it has may be of any kind and size.
+func (k *Kept) take(name string, fd, recordBytes int) error {
+	block, err := mem.Adopt(fd, "kept")
+	if err != nil {
+		return errors.Join(err, unix.Close(fd))
+	}
+	if name == recordName && block.Size() == recordBytes {
+		k.record = block
+		return nil
+	}
+	id, _ := strings.CutPrefix(name, regionPrefix)
+	n, err := strconv.ParseUint(id, 10, 32)
+	if err != nil || name != nameOf(uint32(n)) { // one region has one name
+		return errors.Join(fmt.Errorf("server: %q of %d bytes is nothing that a node keeps", name, block.Size()), block.Free())
+	}
+	k.left[uint32(n)] = block
+	return nil
 }
 
 // Record implements region.Keeper.
@@ -140,7 +149,8 @@ func (k *Kept) Forget() error {
 	k.mu.Unlock()
 	var errs []error
 	for id, block := range left {
-		errs = append(errs, k.keeper.Drop(nameOf(id)), block.Free())
+		_ = k.keeper.Drop(nameOf(id)) // as put
+		errs = append(errs, block.Free())
 	}
 	return errors.Join(errs...)
 }
@@ -158,25 +168,14 @@ func (k *Kept) Free(id uint32) error {
 	leaving := k.leaving
 	k.mu.Unlock()
 	if !leaving {
-		k.tell(k.keeper.Drop(nameOf(id)))
+		_ = k.keeper.Drop(nameOf(id)) // as put
+
 	}
 	return k.Regions.Free(id)
 }
 
-// put has a block kept. A node whose keeper is gone goes on: its next start begins empty.
-func (k *Kept) put(name string, block *mem.Block) { k.tell(k.keeper.Put(name, block.Descriptor())) }
-
-func (k *Kept) tell(err error) {
-	if err == nil {
-		return
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.lost {
-		k.lost = true
-		k.log.Warn(base.LogAlways, "the keeper of this node's memory is gone: the next start begins empty", "err", err)
-	}
-}
+// put has a block kept. If that fails the keeper is gone, which its connection tells; the node goes on, and its next start begins empty.
+func (k *Kept) put(name string, block *mem.Block) { _ = k.keeper.Put(name, block.Descriptor()) }
 
 func (k *Kept) blockOf(id uint32) *mem.Block { return (*k.byID.Load())[id].mem }
 
