@@ -284,6 +284,33 @@ func TestHostileKeeper(t *testing.T) {
 	}
 }
 
+// TestWaitEnds: the life of a keeper is over when its node has been away for so long, and lets go of what it kept.
+func TestWaitEnds(t *testing.T) {
+	noneLeft(t)
+	path := filepath.Join(t.TempDir(), socketName)
+	ln, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- Run(t.Context(), ln) }()
+	c, _, err := connect(path, 50*time.Millisecond, os.Geteuid(), time.Now().Add(20*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := aNode{Client: c}
+	n.keep(t, "a", "one")
+	_ = n.Close()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("it waits still")
+	}
+}
+
 // TestUnaskedAnswers: a keeper that answers what was not asked is given up.
 func TestUnaskedAnswers(t *testing.T) {
 	noneLeft(t)

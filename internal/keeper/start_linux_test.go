@@ -129,6 +129,7 @@ func TestKeeperHangs(t *testing.T) {
 					t.Errorf("put: %v, after %v", err, time.Since(begun))
 				}
 				_ = n.Close()
+				kill(t, hung, syscall.SIGCONT)
 			} else {
 				_ = n.Close()
 				kill(t, n, syscall.SIGSTOP)
@@ -173,8 +174,6 @@ func TestExpiry(t *testing.T) {
 	awaitEnd(t, n.PID()) // it keeps nothing
 	n = begin(t, dir, time.Hour)
 	n.keep(t, "a", "two")
-	// It waits for no other node while it has one.
-	time.Sleep(100 * time.Millisecond)
 	_ = n.Close()
 	if n = begin(t, dir, time.Hour); n.left["a"] != "two" {
 		t.Errorf("left: %q, %v", n.left, n.cold)
