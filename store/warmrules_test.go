@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/rdmakv/rdmakv/store/internal/warm"
@@ -80,7 +81,7 @@ func TestWarmNotLive(t *testing.T) {
 }
 
 // TestWarmLostStaysLost: a key whose slot was damaged is lost. A later value of it is not replaced by the one that was lost, though the life that
-// wrote it ends before it has believed all, and the slot is put right.
+// wrote it ends before it has believed all, and the slot is put right in place of the later one.
 func TestWarmLostStaysLost(t *testing.T) {
 	for name, damage := range map[string]func(t *testing.T, m *keptHeap, at layout.Place){
 		"slot":   func(t *testing.T, m *keptHeap, at layout.Place) { layout.StoreWord(m.word(t, at), 0, ^uint64(0)) },
@@ -89,30 +90,30 @@ func TestWarmLostStaysLost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := newKeptHeap()
 			n := openWarm(t, warmConfig(m))
+			n.put(0, "j", "one") // of the same class, so that the page is not used for another
 			n.put(0, "k", "one")
-			n.put(0, "other", "stays")
 			slot, at := n.where(0, "k")
+			other := "other"
+			for n.put(0, other, "stays"); ; n.put(0, other, "stays") { // in another bucket
+				if _, p := n.where(0, other); p&^7 != at&^7 {
+					break
+				}
+				other += "s"
+			}
 			m = m.die()
 			damage(t, m, at)
 			n = heldWarm(t, m)
-			n.want(0, "other", "stays") // it was believed when it was asked for
+			n.want(0, other, "stays") // it was believed when it was asked for
 			n.wantAbsent(0, "k")
 			n.put(0, "k", pattern(500, "two"))
-			two, now := n.where(0, "k")
+			_, now := n.where(0, "k")
 			m = m.die()
-			if now == at { // the slot that was damaged is found first
-				for i := layout.Place(1); ; i++ {
-					if w := m.word(t, at+i); layout.LoadWord(w, 0) == 0 {
-						layout.StoreWord(w, 0, uint64(two))
-						break
-					}
-				}
-			}
+			layout.StoreWord(m.word(t, now), 0, 0)
 			layout.StoreWord(m.word(t, at), 0, uint64(slot))
 			n = openWarm(t, warmConfig(m))
 			n.neverOne(false)
 			n.neverOne(true)
-			n.want(0, "other", "stays")
+			n.want(0, other, "stays")
 		})
 	}
 }
@@ -144,14 +145,20 @@ func TestWarmOlderLife(t *testing.T) {
 // TestWarmMisplaced: a slot in another shard, in a bucket that is not its key's, or that leads where another leads is dropped, and whatever is done to
 // the keys after that finds memory in order.
 func TestWarmMisplaced(t *testing.T) {
-	begin := func(t *testing.T) (m *keptHeap, slot layout.Slot, mine, others layout.Place) {
+	begin := func(t *testing.T) (m *keptHeap, slot layout.Slot, mine, others, foreign layout.Place) {
 		m = newKeptHeap()
 		n := openWarm(t, warmConfig(m))
 		n.put(0, "k", "one")
 		n.put(1, "k", "one of another shard") // its hash is the same, and so is its bucket
 		slot, mine = n.where(0, "k")
 		_, others = n.where(1, "k")
-		return m.die(), slot, mine, others
+		a, b := n.hash("k").Mains(layout.SegmentGroups(0))
+		four := []int{a.MainBucket(), b.MainBucket(), a.OverflowBucket(), b.OverflowBucket()}
+		for bucket := 0; ; bucket++ { // one that is none of its four; the first key of a segment is in the first of these
+			if !slices.Contains(four, bucket) {
+				return m.die(), slot, mine, others, mine&^7 + layout.PlaceOfByte(uint64(bucket*layout.BucketSize)) - layout.PlaceOfByte(uint64(four[0]*layout.BucketSize)) + 1
+			}
+		}
 	}
 	counts := func(t *testing.T, m *keptHeap, dropped, refused, keys uint64) *node {
 		t.Helper()
@@ -169,26 +176,26 @@ func TestWarmMisplaced(t *testing.T) {
 		return n
 	}
 	t.Run("shard", func(t *testing.T) {
-		m, slot, mine, others := begin(t)
+		m, slot, mine, others, _ := begin(t)
 		layout.StoreWord(m.word(t, others), 0, uint64(slot))
 		layout.StoreWord(m.word(t, mine), 0, 0)
 		counts(t, m, 1, 0, 0)
 	})
 	t.Run("bucket", func(t *testing.T) {
-		m, slot, mine, others := begin(t)
+		m, slot, mine, _, foreign := begin(t)
 		layout.StoreWord(m.word(t, mine), 0, 0)
-		layout.StoreWord(m.word(t, mine&^7^8|1), 0, uint64(slot)) // the bucket beside
-		_ = others
+		layout.StoreWord(m.word(t, foreign), 0, uint64(slot))
 		counts(t, m, 1, 0, 1)
 	})
 	t.Run("twice", func(t *testing.T) {
-		m, slot, mine, _ := begin(t)
+		m, slot, mine, _, _ := begin(t)
 		layout.StoreWord(m.word(t, mine+1), 0, uint64(slot))
 		counts(t, m, 0, 1, 2)
 	})
 }
 
-// TestWarmVersionsAhead: no version is given out that the record does not cover, and the record is raised before what it covers is used up.
+// TestWarmVersionsAhead: no version is given out that the record does not cover, the record is raised before what it covers is used up, and the next life
+// begins above it.
 func TestWarmVersionsAhead(t *testing.T) {
 	m := newKeptHeap()
 	c := warmConfig(m)
@@ -222,7 +229,12 @@ func TestWarmVersionsAhead(t *testing.T) {
 		t.Errorf("a write that the record does not cover: %v, %v", err, w.Err)
 	}
 	raiseVersions(n.Store)
-	if v := n.put(0, "k", "v"); v < limit || v >= covered() {
+	v := n.put(0, "k", "v")
+	if v < limit || v >= covered() {
 		t.Errorf("version %v behind %v, the record covers those below %v", v, limit, covered())
+	}
+	// By now versions are ahead of the time of day, at which they begin where there is no record.
+	if next := openWarm(t, warmConfig(m.die())).put(0, "k", "v"); next <= v {
+		t.Errorf("version %v of the next life, behind %v", next, v)
 	}
 }
