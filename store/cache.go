@@ -70,8 +70,10 @@ func (s *Store) openCache(ctx context.Context) (span, error) {
 	// A condition on a version of an earlier life must not hold by chance. So
 	// versions begin at the time of day, in units of which no life uses more
 	// than time gives it: 16384 in a millisecond.
-	own := span{min(layout.Version(s.opened.UnixMilli())<<14, layout.MaxVersion-1<<50) + 1, layout.MaxVersion}
-	own.first = recall(s, own.first)
+	own := span{min(layout.Version(s.opened.UnixMilli())<<14, warm.MaxVersions-1) + 1, layout.MaxVersion}
+	if own.first = recall(s, own.first); s.cfg.Kept {
+		own.limit = s.kept.limit
+	}
 	s.disk.BeginCache(own.first.Epoch(), uint64(s.opened.UnixMicro()))
 	return own, nil
 }
@@ -88,11 +90,11 @@ type keeping struct {
 	found  *warm.Found // of the life before; nil: nothing that can be used
 	mu     sync.Mutex  // guards stats
 	stats  warm.Stats
-	limit  layout.Version // of the versions that the record covers; of keepVersions alone
+	limit  layout.Version // of the versions that the record covers at the beginning
 }
 
-// versionsAhead is how far the record is ahead of the versions that are given out, and versionsEvery how often it is raised. Each life begins that far above the
-// last one, so that no two give out the same version: 67 million writes in a fifth of a second are more than any node does.
+// versionsAhead is how far the record is raised ahead of the versions that are given out, and versionsEvery how often. No version is given out that the record does not cover,
+// so no two lives give out the same; that a write would have to wait for the record does not happen, because 33 million writes in a fifth of a second are more than any node does.
 const (
 	versionsAhead = 1 << 26
 	versionsEvery = 200 * time.Millisecond
@@ -110,7 +112,7 @@ func recall(s *Store, first layout.Version) layout.Version {
 	life := warm.Life{Fingerprint: s.cfg.KeptAs, Seed: s.mem.Seed, Shards: s.cfg.Shards, Incarnations: []uint64{s.mem.Incarnation}}
 	before, known := warm.ReadLife(k.keeper.Record())
 	if known == nil { // also if its memory cannot be used: versions and time go on
-		first = min(max(first, before.Versions), layout.MaxVersion-1<<50)
+		first = max(first, before.Versions)
 		life.Clock = before.Clock
 	}
 	found, err := warm.Look(k.keeper, tableConfig(s), s.cfg.KeptAs)
@@ -165,6 +167,10 @@ func adoptLeft(s *Store, none layout.Version) bool {
 		k.record.Change(func(l *warm.Life) { l.Incarnations = []uint64{s.mem.Incarnation} })
 		return false
 	}
+	if k.stats.Lost() > 0 {
+		// What no slot leads to is judged by nobody in this life, and its keys may be written: a life that ends early leaves the next one what it has believed itself.
+		k.record.Change(func(l *warm.Life) { l.Incarnations = l.Incarnations[:1] })
+	}
 	if err := k.keeper.Forget(); err != nil { // regions of which the header was damaged
 		s.cfg.Logger.Warn("memory that was kept cannot be given back", "err", err)
 	}
@@ -208,13 +214,18 @@ func KeptStatsOf(s *Store) warm.Stats {
 
 // keepVersions keeps the record ahead of the versions that are given out.
 func keepVersions(s *Store) {
-	k := &s.kept
-	s.life.Every(versionsEvery, func() {
-		if next, _ := s.pipe.Versions(); next+versionsAhead/2 > k.limit {
-			k.limit = next + versionsAhead
-			k.record.Change(func(l *warm.Life) { l.Versions = k.limit })
-		}
-	})
+	s.life.Every(versionsEvery, func() { raiseVersions(s) })
+}
+
+// raiseVersions raises what the record covers, and then what may be given out.
+func raiseVersions(s *Store) {
+	next, limit := s.pipe.Versions()
+	if next+versionsAhead/2 <= limit {
+		return
+	}
+	limit = next + versionsAhead
+	s.kept.record.Change(func(l *warm.Life) { l.Versions = limit })
+	s.pipe.Extend(limit)
 }
 
 // leaveKept writes what the next life has to know of this one that ends.

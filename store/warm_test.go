@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -33,7 +34,12 @@ func newKeptHeap() *keptHeap {
 func (m *keptHeap) Leave()                  {}
 func (m *keptHeap) Record() []byte          { return m.record }
 func (m *keptHeap) Left() map[uint32][]byte { return maps.Clone(m.left) }
-func (m *keptHeap) Forget() error           { clear(m.left); return nil }
+func (m *keptHeap) Forget() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.left)
+	return nil
+}
 func copyWords(mem []byte) []byte {
 	b := make([]byte, len(mem))
 	for off := 0; off < len(mem); off += 8 {
@@ -54,16 +60,16 @@ func (m *keptHeap) Adopt(id uint32, _ layout.RegionKind) ([]byte, error) {
 	return b, nil
 }
 
-// die is the memory as the next process finds it if this one ends now. What the store does with its own is nothing to the next one.
+// die is the memory as the next process finds it if this one ends now. What the store does with its own is nothing to the next one. If the store goes on
+// meanwhile, the words are of different instants.
 func (m *keptHeap) die() *keptHeap {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	all := maps.Clone(m.live)
+	maps.Copy(all, m.left)
+	m.mu.Unlock()
 	next := newKeptHeap()
 	next.record = copyWords(m.record)
-	for id, mem := range m.live {
-		next.left[id] = copyWords(mem)
-	}
-	for id, mem := range m.left {
+	for id, mem := range all {
 		next.left[id] = copyWords(mem)
 	}
 	return next
@@ -497,7 +503,7 @@ func damage(m *keptHeap, rng *rand.Rand, n int) {
 	}
 	first := rng.IntN(2) * layout.PageSize
 	var words []word
-	for id := range uint32(64) {
+	for _, id := range slices.Sorted(maps.Keys(m.left)) {
 		mem := m.left[id]
 		for off := first; off < len(mem); off += 8 {
 			if layout.LoadWord(mem, off) != 0 {
@@ -505,7 +511,7 @@ func damage(m *keptHeap, rng *rand.Rand, n int) {
 			}
 		}
 	}
-	for range n {
+	for range min(n, n*len(words)) {
 		w := words[rng.IntN(len(words))]
 		layout.StoreWord(w.mem, w.off, layout.LoadWord(w.mem, w.off)^1<<rng.IntN(64))
 	}

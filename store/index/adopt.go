@@ -52,6 +52,7 @@ func Adopt(t *region.Table, r *reclaim.Reclaimer, shard uint16, hashOf func(layo
 		ix.dirMem, ok = ix.mem.Claim(place, layout.DirBytes(depth)/layout.PageSize)
 	}
 	if a.failed = !ok; a.failed {
+		st.Lost++
 		return a, st
 	}
 	ix.depth, ix.dirPlace = depth, place

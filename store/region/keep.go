@@ -1,6 +1,7 @@
 package region
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -52,7 +53,7 @@ func (c Config) CheckLeft(left map[uint32][]byte, accept func(incarnation uint64
 			return nil, fmt.Errorf("its root region: %w", err)
 		case err != nil:
 			continue // what leads there leads nowhere
-		case h.ID != id || h.Length != uint64(len(mem)) || !accept(h.Incarnation) || h.Seed != c.Seed ||
+		case h.ID != id || uint64(h.ID) > h.Base.Byte()/layout.RegionGranule || h.Length != uint64(len(mem)) || !accept(h.Incarnation) || h.Seed != c.Seed ||
 			h.Base.Byte()%layout.RegionGranule != 0 || h.Length%layout.RegionGranule != 0 || h.Base.Byte()+h.Length > placeSpace:
 			if id == 0 {
 				return nil, fmt.Errorf("its root region is not that of the life before")
@@ -70,7 +71,7 @@ func (c Config) CheckLeft(left map[uint32][]byte, accept func(incarnation uint64
 			items += h.Length
 		}
 	}
-	slices.SortFunc(list, func(a, b LeftRegion) int { return int(a.ID) - int(b.ID) })
+	slices.SortFunc(list, func(a, b LeftRegion) int { return cmp.Compare(a.ID, b.ID) })
 	switch {
 	case len(list) == 0 || list[0].ID != 0 || list[0].Kind != layout.KindIndex || list[0].Base != 0:
 		return nil, fmt.Errorf("its root region is missing")
@@ -78,6 +79,9 @@ func (c Config) CheckLeft(left map[uint32][]byte, accept func(incarnation uint64
 		return nil, fmt.Errorf("it has %d bytes, of them %d of items, and the memory limit allows %d and %d", total, items, c.Limit, c.ItemsLimit)
 	case len(list) >= maxRegions:
 		return nil, fmt.Errorf("it has %d regions", len(list))
+	}
+	if last := list[len(list)-1]; c.Limit-total > placeSpace-(last.Base.Byte()+last.Length) {
+		return nil, fmt.Errorf("its regions leave no places for all that the memory limit still allows")
 	}
 	for i := 1; i < len(list); i++ {
 		// Ids and bases rise together, because both are given out once.

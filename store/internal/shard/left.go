@@ -14,7 +14,8 @@ import (
 //	left      the item verifies for the incarnation that wrote it. No reader of this one accepts it.
 //	believed  it was verified whole, and found to be live, of this shard, and older than every write of this life; then its
 //	          checksum was written anew, for this incarnation (layout.Reseal)
-//	dropped   it was not; its slot is cleared, and its key is lost, as one that was evicted
+//	dropped   it was not: its checksum is destroyed at once, so that no later life judges otherwise; its slot is cleared, by the pass at the
+//	          latest, and its key is lost, as one that was evicted
 //
 // An older value of a key never comes back: whoever replaced or removed it destroyed its checksum before that write was acknowledged (ruin), so there is
 // nothing to be believed, wherever damaged slots or states lead.
@@ -38,9 +39,21 @@ func (m *Memory) Left() *Left { return m.left.Load() }
 // Believing says whether there are items that are not believed yet.
 func (m *Memory) Believing() bool { return m.left.Load() != nil }
 
-// believe looks at an item of an earlier life, to which a slot leads, and has it verify from now on. Caller holds the lock of the
-// slot's shard, so nobody else does the same.
+// believe looks at an item of an earlier life, to which a slot leads, and has it verify from now on, or never again: its key may be written in
+// this life, and what the next one finds there would be older. Caller holds the lock of the slot's shard, and no other slot leads
+// there, so nobody else does the same.
 func (m *Memory) believe(l *Left, slot layout.Slot, mem []byte) (layout.ItemView, bool) {
+	v, ok := m.judgeLeft(l, slot, mem)
+	if !ok {
+		layout.DestroyChecksum(mem)
+		return layout.ItemView{}, false
+	}
+	l.Believed.Add(1)
+	return v, true
+}
+
+// judgeLeft is believe without what becomes of an item that is not believed.
+func (m *Memory) judgeLeft(l *Left, slot layout.Slot, mem []byte) (layout.ItemView, bool) {
 	for _, inc := range l.Incarnations {
 		it, err := layout.ParseItem(mem, inc, slot.Place())
 		if err != nil {
@@ -51,17 +64,17 @@ func (m *Memory) believe(l *Left, slot layout.Slot, mem []byte) (layout.ItemView
 			layout.HashKey(m.Seed, it.Key()).Fingerprint() != slot.Fingerprint() {
 			return layout.ItemView{}, false
 		}
-		v, ok := layout.Reseal(mem, inc, m.Incarnation, slot.Place())
-		if ok {
-			l.Believed.Add(1)
-		}
-		return v, ok
+		return layout.Reseal(mem, inc, m.Incarnation, slot.Place())
 	}
 	return layout.ItemView{}, false
 }
 
-// believeStep is how many slots are looked at under one hold of the lock: some 100 µs, if all of them lead to items.
-const believeStep = 512
+// These bound what is looked at under one hold of the lock, to some 100 µs: slots, and the bytes of the places to which they lead, of which
+// the last place may be more.
+const (
+	believeStep  = 512
+	believeBytes = 256 << 10
+)
 
 // A Believer goes through a shard's items of earlier lives. It is its goroutine's alone.
 type Believer struct {
@@ -85,9 +98,13 @@ func (b *Believer) some(sh *Shard, at index.Cursor) (next index.Cursor, done boo
 	sh.Mu.Lock()
 	defer sh.Mu.Unlock()
 	b.refs = b.refs[:0]
+	size := 0
 	next, _, done = sh.Index.Walk(at, believeStep, func(r index.Ref) bool {
-		b.refs = append(b.refs, r)
-		return true
+		if class := r.Slot().Class(); class <= layout.NumClasses {
+			b.refs = append(b.refs, r)
+			size += layout.ClassSize(class)
+		}
+		return size < believeBytes
 	})
 	const ahead = 16
 	for i, r := range b.refs {
@@ -120,9 +137,6 @@ func fetch(sh *Shard, r index.Ref) {
 // left alone, whatever its state. Caller holds Mu.
 func believeAt(sh *Shard, r index.Ref) {
 	slot := r.Slot()
-	if slot.Class() > layout.NumClasses {
-		return
-	}
 	mem := sh.mem.Table.Bytes(slot.Place(), layout.ClassSize(slot.Class()))
 	it, err := layout.ParseItem(mem, sh.mem.Incarnation, slot.Place())
 	if err != nil {

@@ -1,8 +1,9 @@
 // Package warm has a store begin with the memory that the life before has left, where that outlives its process (region.Keeper).
 //
 // The record is what one life tells the next beside its memory: which incarnations wrote the items, under which seed keys are hashed, and above
-// which versions and times the next life has to begin. It has two places, which are written in turn, each with a checksum of its own: a process that
-// ends in the middle of a write leaves the other one.
+// which versions and times the next life has to begin. It has two places, each with a checksum of its own. Every change is written to both, one after the other,
+// before anybody depends on it: a process that ends in the middle of a write leaves the other place, and damage to one place leaves the other, which
+// says the same.
 //
 //	record   0 │ first place    2048 │ second place       the valid one with the higher number counts
 //	place    0 │ magic and format │ number │ fingerprint │ seed │ shards │ first version that is free │ bound of the clock │ incarnations

@@ -56,10 +56,14 @@ type Stats struct {
 	Bytes    uint64        // of the regions that were taken over
 	Slots    uint64        // that led to items of the life before
 	Refused  uint64        // slots that could not be right
+	Segments uint64        // entries of directories that lead to no segment
 	Believed uint64        // items
 	Dropped  uint64        // items that were not live, or did not verify
 	Took     time.Duration // until all were believed; 0: that is not over
 }
+
+// Lost is more than 0 if there may be items to which no slot leads any more.
+func (s Stats) Lost() uint64 { return s.Refused + s.Segments }
 
 // Adopt makes the shards over the regions that were taken over, which the table of m has. Nothing else is done in the memory meanwhile. An error
 // is one of memory.
@@ -82,6 +86,7 @@ func Adopt(m *shard.Memory, f *Found, none layout.Version) ([]*shard.Shard, Stat
 		shards[i] = sh
 		st.Slots += uint64(stats[i].Slots)
 		st.Refused += uint64(stats[i].Refused)
+		st.Segments += uint64(stats[i].Lost)
 	}
 	return shards, st, nil
 }

@@ -33,6 +33,11 @@ const (
 	recordWords     = wordSum + 1
 
 	recordSeed = 0x7761726d_72656331
+
+	// MaxVersions is the last beginning of a life that leaves it versions enough, and maxClock the last time, in microseconds since 1970, behind which expiries
+	// can be reckoned. No life gets there, so a record that says more is damaged, though its checksum holds.
+	MaxVersions = layout.MaxVersion - 1<<50
+	maxClock    = 1 << 60
 )
 
 var _ [placeBytes - 8*recordWords]struct{}
@@ -73,7 +78,7 @@ func readPlace(mem []byte) (l Life, number uint64, ok bool) {
 	}
 	n := w[wordCount]
 	if w[wordMagic] != recordMagic || w[wordSum] != sumOf(&w) || n == 0 || n > MaxIncarnations ||
-		w[wordShards] == 0 || w[wordShards] > layout.MaxShards || w[wordVersions] == 0 || w[wordVersions] > uint64(layout.MaxVersion) {
+		w[wordShards] == 0 || w[wordShards] > layout.MaxShards || w[wordVersions] == 0 || w[wordVersions] > uint64(MaxVersions) || w[wordClock] > maxClock {
 		return Life{}, 0, false
 	}
 	l = Life{
@@ -108,7 +113,6 @@ func NewRecord(mem []byte, l Life) *Record {
 		}
 	}
 	r.write()
-	r.write()
 	return r
 }
 
@@ -120,8 +124,13 @@ func (r *Record) Change(f func(*Life)) {
 	r.write()
 }
 
-// write writes the record into the place that is not the newest. The caller holds mu, or nobody else has the record.
+// write writes the record into both places, first the one that is not the newest. The caller holds mu, or nobody else has the record.
 func (r *Record) write() {
+	r.writePlace()
+	r.writePlace()
+}
+
+func (r *Record) writePlace() {
 	r.number++
 	var w [recordWords]uint64
 	w[wordMagic], w[wordNumber], w[wordFingerprint], w[wordSeed] = recordMagic, r.number, r.life.Fingerprint, r.life.Seed
