@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -17,6 +18,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/rdmakv/rdmakv/client"
+	"github.com/rdmakv/rdmakv/client/admin"
+	"github.com/rdmakv/rdmakv/rdma"
+	"github.com/rdmakv/rdmakv/rdma/shm"
 	"github.com/rdmakv/rdmakv/test/node"
 )
 
@@ -94,6 +98,9 @@ func TestWarm(t *testing.T) {
 		}
 		absent += gone
 		got := r.hits(t)
+		if kept := r.kept(t); !kept.Keeper || kept.Bytes == 0 || kept.Believed < uint64(got) {
+			t.Errorf("the node says of what was kept: %+v", kept)
+		}
 		t.Logf("%s: ready after %v, %d of %d keys are there, %d of those that were written", end, r.n.Startup, got, want, gone)
 		if got > want || want-got > lost {
 			t.Errorf("round %d (%s), seed %d: %d keys are there, and were %d", round, end, *seedFlag, got, want)
@@ -118,6 +125,9 @@ func TestWarm(t *testing.T) {
 	load := startLoad(t, r.c, units, rnd.Uint64(), false)
 	load.underWay(t)
 	load.end(t)
+	if kept := r.kept(t); kept.Keeper {
+		t.Errorf("the node says of a keeper that is gone: %+v", kept)
+	}
 	if got := r.hits(t); got != want {
 		t.Errorf("%d keys are there without the keeper, and were %d", got, want)
 	}
@@ -166,6 +176,73 @@ func (r *warmRun) start(t *testing.T) {
 func (r *warmRun) stop(t *testing.T) {
 	t.Helper()
 	if code, err := r.n.Stop(time.Minute); err != nil || code != 0 {
+		t.Fatalf("stop: %d, %v", code, err)
+	}
+}
+
+// kept is what the node says of the memory that was kept, once it has looked at all of it.
+func (r *warmRun) kept(t *testing.T) (kept keptStats) {
+	t.Helper()
+	await(t, "the node is not done with what was kept", func() bool {
+		all, err := admin.Of(r.c).Stats(t.Context())
+		st := struct{ Kept *keptStats }{&kept}
+		if err == nil {
+			err = json.Unmarshal(all.Server, &st)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return kept.Done
+	})
+	return kept
+}
+
+type keptStats struct {
+	Keeper, Done    bool
+	Bytes, Believed uint64
+}
+
+// TestWarmShm: over shm, where clients map the memory of a node and nobody else may write it, the next process copies it, once the leases of the one before are over.
+func TestWarmShm(t *testing.T) {
+	if elsewhere != nil || *fabricFlag == "verbs" {
+		t.Skip("about fabric shm, whose peers are on this machine")
+	}
+	t.Parallel() // it mostly waits for leases
+	const keys = 2000
+	dir := t.TempDir()
+	args := []string{"--fabric", "shm", "--mode", "cache", "--memory-keep", "30s", "--lease", "1s", "--memory-limit", "64MiB"}
+	start := func() (*node.Node, *client.Client) {
+		n := startNode(t, dir, args...)
+		return n, dial(t, n, func(cfg *client.Config) { cfg.Fabrics = []rdma.Fabric{shm.New(shm.Options{})} })
+	}
+	n, c := start()
+	for i := range keys {
+		key := manyKey(nil, i)
+		if err := c.Put(t.Context(), key, appendRecord(nil, key, uint64(i), warmValue)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, end := range []string{"kill", "stop"} {
+		if end == "kill" {
+			if err := n.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		} else if code, err := n.Stop(time.Minute); err != nil || code != 0 {
+			t.Fatalf("stop: %d, %v", code, err)
+		}
+		n, c = start()
+		for i := range keys {
+			key := manyKey(nil, i)
+			value, err := c.Get(t.Context(), key)
+			if err != nil {
+				t.Fatalf("%s: get of %q: %v", end, key, err)
+			}
+			if seq, err := parseRecord(key, value); err != nil || seq != uint64(i) {
+				t.Fatalf("%s: get of %q: sequence %d, %v", end, key, seq, err)
+			}
+		}
+	}
+	if code, err := n.Stop(time.Minute); err != nil || code != 0 {
 		t.Fatalf("stop: %d, %v", code, err)
 	}
 }

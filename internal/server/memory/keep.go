@@ -21,6 +21,8 @@ type Keeper interface {
 	Put(name string, fd int) error
 	// Drop lets go of what is kept under a name.
 	Drop(name string) error
+	// Gone is closed when there is no keeper any more.
+	Gone() <-chan struct{}
 }
 
 // Keeping is what a node has of its keeper: the connection, and what the life before has left, by name. The descriptors are the owner's of

@@ -42,6 +42,8 @@ func (s *shelf) Drop(name string) error {
 	return nil
 }
 
+func (s *shelf) Gone() <-chan struct{} { return nil }
+
 // next is what the next process gets of it.
 func (s *shelf) next(t *testing.T) *Keeping {
 	t.Helper()
