@@ -52,7 +52,7 @@ func (a *app) keepCmd() *cobra.Command {
 func (a *app) keepMemory(ctx context.Context, cfg *server.Config, log *slog.Logger) (release func(), err error) {
 	keep := time.Duration(a.cfg.MemoryKeep)
 	if keep == 0 {
-		lock, err := keeper.Forget(ctx, cfg.DataDir)
+		lock, err := keeper.Forget(ctx, cfg.DataDir, a.cfg.Mode != "cache")
 		if err != nil {
 			return nil, keepFault(cfg.DataDir, err)
 		}

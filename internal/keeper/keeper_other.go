@@ -54,7 +54,7 @@ func Start(context.Context, string, time.Duration, string, ...string) (*Found, e
 }
 
 // Forget has nothing to forget.
-func Forget(context.Context, string) (*os.File, error) { return nil, nil }
+func Forget(context.Context, string, bool) (*os.File, error) { return nil, nil }
 
 // Serve fails: this system has no memfds.
 func Serve(context.Context) error { return errSystem }

@@ -123,8 +123,9 @@ func takeOver(path string, keep time.Duration) (*Client, map[string]int, error) 
 }
 
 // Forget is for a node that keeps nothing: what an earlier process of it has left in dir is given back, and no later start finds it. The
-// directory is the caller's until it closes the file, which is nil if nothing was ever kept there. It fails with ErrBusy and ErrStale, as Start does.
-func Forget(ctx context.Context, dir string) (*os.File, error) {
+// directory is the caller's until it closes the file, which is nil if nothing was ever kept there. With tidy the file is removed as well, for a store that wants
+// the directory for itself, and the directory is the caller's only until then. It fails with ErrBusy and ErrStale, as Start does.
+func Forget(ctx context.Context, dir string, tidy bool) (*os.File, error) {
 	if _, err := os.Lstat(filepath.Join(dir, lockName)); errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, nil
 	}
@@ -150,12 +151,36 @@ func Forget(ctx context.Context, dir string) (*os.File, error) {
 	if err := unreach(path); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
+	if tidy {
+		if err := os.Remove(lock.Name()); err != nil {
+			return nil, errors.Join(err, lock.Close())
+		}
+	}
 	return lock, nil
 }
 
 // lockDir makes this process the one that uses the directory.
 func lockDir(ctx context.Context, dir string) (*os.File, error) {
-	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	path := filepath.Join(dir, lockName)
+	for {
+		lock, err := lockFile(ctx, path)
+		if err != nil {
+			return nil, err
+		}
+		// The process before may have removed the file while this one waited for it: then another one has a new file, or makes one.
+		has, err := lock.Stat()
+		is, missing := os.Lstat(path)
+		if err == nil && missing == nil && os.SameFile(has, is) {
+			return lock, nil
+		}
+		if err := errors.Join(err, lock.Close()); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func lockFile(ctx context.Context, path string) (*os.File, error) {
+	lock, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ func TestOneNode(t *testing.T) {
 	if _, err := tryBegin(t, dir, time.Minute); !errors.Is(err, ErrBusy) {
 		t.Errorf("a second start: %v", err)
 	}
-	if _, err := Forget(t.Context(), dir); !errors.Is(err, ErrBusy) {
+	if _, err := Forget(t.Context(), dir, false); !errors.Is(err, ErrBusy) {
 		t.Errorf("a second node that keeps nothing: %v", err)
 	}
 	// Somebody has tidied up.
@@ -135,7 +135,7 @@ func TestKeeperHangs(t *testing.T) {
 				kill(t, n, syscall.SIGSTOP)
 			}
 			if when == "at a start that keeps nothing" {
-				lock, err := Forget(t.Context(), dir)
+				lock, err := Forget(t.Context(), dir, false)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -185,11 +185,11 @@ func TestForget(t *testing.T) {
 	noneLeft(t)
 	dir := t.TempDir()
 	for range 2 {
-		if lock, err := Forget(t.Context(), dir); lock != nil || err != nil {
+		if lock, err := Forget(t.Context(), dir, false); lock != nil || err != nil {
 			t.Fatal(lock, err)
 		}
 	}
-	if lock, err := Forget(t.Context(), filepath.Join(dir, "none")); lock != nil || err != nil {
+	if lock, err := Forget(t.Context(), filepath.Join(dir, "none"), false); lock != nil || err != nil {
 		t.Fatal(lock, err)
 	}
 	if list, err := os.ReadDir(dir); err != nil || len(list) != 0 {
@@ -198,7 +198,7 @@ func TestForget(t *testing.T) {
 	n := begin(t, dir, time.Hour)
 	n.keep(t, "a", "old")
 	_ = n.Close()
-	lock, err := Forget(t.Context(), dir)
+	lock, err := Forget(t.Context(), dir, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,6 +209,48 @@ func TestForget(t *testing.T) {
 	lock.Close()
 	if n = begin(t, dir, time.Hour); len(n.left) != 0 {
 		t.Errorf("left: %q", n.left)
+	}
+	n.keep(t, "a", "old")
+	_ = n.Close()
+	// For a store that wants the directory for itself.
+	if lock, err = Forget(t.Context(), dir, true); err != nil {
+		t.Fatal(err)
+	}
+	awaitEnd(t, n.PID())
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 0 {
+		t.Errorf("left in the directory: %v, %v", list, err)
+	}
+	lock.Close()
+}
+
+// TestLockIsThatOfTheDirectory: a process that has waited for a lock file that is removed meanwhile has no lock by it.
+func TestLockIsThatOfTheDirectory(t *testing.T) {
+	dir := t.TempDir()
+	first, err := lockDir(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan *os.File)
+	go func() {
+		lock, err := lockDir(context.Background(), dir)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- lock
+	}()
+	// It is of no matter whether the other one has the file open by now: both ways have to end well.
+	time.Sleep(50 * time.Millisecond)
+	if err := os.Remove(first.Name()); err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	second := <-got
+	defer second.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if third, err := lockDir(ctx, dir); err == nil {
+		third.Close()
+		t.Error("two have the directory")
 	}
 }
 

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -397,4 +399,60 @@ func (u *unit) verifyWarm(ctx context.Context, c *client.Client) (absent int, er
 		u.version = max(u.version, u.acked[i].version)
 	}
 	return absent, nil
+}
+
+// TestWarmChanged: memory that was kept is not used by a node of another configuration, which says why, nor by any start behind that one; and a second
+// process on the directory of a node does not start.
+func TestWarmChanged(t *testing.T) {
+	t.Parallel() // it mostly waits
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("0123456789abcdef0123456789abcdef"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cache := []string{"--mode", "cache", "--memory-keep", "30s", "--lease", "1s", "--log-level", "info"}
+	for _, c := range []struct {
+		name string
+		args []string // beside those of a cache, or in the place of them
+		says string   // "" where the change says nothing of it
+	}{
+		{"shards", append(slices.Clone(cache), "--shards", "4"), "shards, this node 4"},
+		{"a secret", append(slices.Clone(cache), "--secret-file", secret), "another configuration (mode, shards, secret)"},
+		{"less memory", append(slices.Clone(cache), "--memory-limit", "24MiB", "--expert-region-size", "2MiB", "--expert-index-region-size", "2MiB"), "the memory limit allows"},
+		{"nothing is kept", []string{"--mode", "cache"}, ""},
+		{"durable", []string{"--mode", "durable"}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			stop := func(n *node.Node) {
+				t.Helper()
+				if code, err := n.Stop(time.Minute); err != nil || code != 0 {
+					t.Fatalf("stop: %d, %v", code, err)
+				}
+			}
+			n := startNode(t, dir, cache...)
+			key := []byte("key")
+			if err := dial(t, n).Put(t.Context(), key, []byte("old")); err != nil {
+				t.Fatal(err)
+			}
+			var ended *node.ExitError
+			if second, err := node.Start(t.Context(), node.Options{Bin: filepath.Join(bin, "kvserver"), Args: serverArgs(dir, c.args...), On: elsewhere}); !errors.As(err, &ended) {
+				_ = second.Kill()
+				t.Errorf("a second process on the directory: %v", err)
+			} else if !strings.Contains(ended.Stderr, "a data_dir of its own") || ended.Code != 1 {
+				t.Errorf("a second process on the directory ends with %d: %s", ended.Code, ended.Stderr)
+			}
+			stop(n)
+			n = startNode(t, dir, c.args...)
+			if !strings.Contains(n.Stderr(), c.says) {
+				t.Errorf("the log does not say %q: %s", c.says, n.Stderr())
+			}
+			stop(n)
+			n = startNode(t, dir, cache...)
+			if v, err := dial(t, n).Get(t.Context(), key); !errors.Is(err, client.ErrNotFound) {
+				t.Errorf("behind the change there is %q, %v", v, err)
+			}
+			stop(n)
+		})
+	}
 }
