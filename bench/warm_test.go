@@ -272,6 +272,14 @@ func warmBegin(b *testing.B, how string, fds map[string]int, keys int, since tim
 	ms := func(what string) {
 		b.ReportMetric(float64(time.Since(since).Microseconds())/1000, "ms-"+how+"-"+what)
 	}
+	used := func() unix.Rusage {
+		var u unix.Rusage
+		if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+			b.Fatal(err)
+		}
+		return u
+	}
+	first := used()
 	k, err := newWarmKeeper(fds, func(string, int) {})
 	if err != nil {
 		b.Fatal(err)
@@ -299,6 +307,10 @@ func warmBegin(b *testing.B, how string, fds map[string]int, keys int, since tim
 		time.Sleep(time.Millisecond)
 	}
 	ms("all-believed")
+	last := used()
+	cpu := time.Duration(last.Utime.Nano() - first.Utime.Nano() + last.Stime.Nano() - first.Stime.Nano())
+	b.ReportMetric(float64(cpu.Milliseconds()), "ms-"+how+"-cpu")
+	b.ReportMetric(float64(last.Minflt-first.Minflt), "faults-"+how)
 	b.Logf("%s: %+v", how, store.KeptStatsOf(s))
 	return s, k
 }
