@@ -107,7 +107,7 @@ linearizability: ## what clients see is one order: 200,000 operations (OPS=, SEC
 e2e: e2e-load e2e-rest ## real processes: kill -9, bad input, the command lines, many keys
 
 # The tests that keep servers at work, which take half of the time.
-E2E_LOAD = ^Test(Kill9|DiskFull|FullMemory|FullAgain|TwoMillionKeys)$$
+E2E_LOAD = ^Test(Kill9|Warm|DiskFull|FullMemory|FullAgain|TwoMillionKeys)$$
 
 .PHONY: e2e-load e2e-rest
 e2e-load: build

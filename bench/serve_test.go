@@ -31,6 +31,11 @@ const (
 	serveWait    = "RDMAKV_BENCH_SERVE_WAIT"    // wait.Mode; "" is adaptive
 )
 
+// warmChild, in the environment, has a process be the one that BenchmarkWarm kills, with so many keys: warmMain, where there are memfds.
+const warmChild = "RDMAKV_BENCH_WARM_CHILD"
+
+var warmMain func(keys string) error
+
 func TestMain(m *testing.M) {
 	if os.Getenv(serveDir) != "" {
 		if err := serve(); err != nil {
@@ -45,6 +50,10 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		return
+	}
+	if keys := os.Getenv(warmChild); keys != "" {
+		fmt.Fprintln(os.Stderr, warmMain(keys)) // it is killed before
+		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }

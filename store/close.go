@@ -36,7 +36,8 @@ func (s *Store) close() error {
 		return s.giveUp(ended)
 	}
 	if !s.disk.Durable() {
-		return s.mem.Table.Close() // nothing of this life is left
+		leaveKept(s)
+		return s.mem.Table.Close() // but for what is kept, nothing of this life is left
 	}
 	keys := s.filler.Keys()
 	err := s.mem.Table.Close()

@@ -41,6 +41,11 @@ type Config struct {
 	// region before Close writes the clean-stop mark, so Free must not
 	// return before remote access to that region has ended.
 	Memory region.Memory
+	// Kept says that Memory is a region.Keeper whose regions outlive this process, and that the store begins with what the life before
+	// has left there, if that was written under the same KeptAs. A cache alone has it, and none of whose shards is Withheld:
+	// another node may have taken newer values of a shard's keys meanwhile.
+	Kept   bool
+	KeptAs uint64
 	// MemoryLimit bounds the bytes of all regions. Default 1 GiB.
 	MemoryLimit uint64
 	// RegionSize, IndexRegionSize and ReclaimEntries shape the regions; see
@@ -269,6 +274,10 @@ func (c Config) validate() error {
 	bad(c.Dir != "" || c.Mode == Cache, "no directory given")
 	bad(c.Mode <= Cache, "unknown mode %v", c.Mode)
 	bad(c.Memory != nil, "no memory given")
+	if c.Kept {
+		_, ok := c.Memory.(region.Keeper)
+		bad(ok && c.Mode == Cache && c.Withheld == nil && !c.NoLease, "memory can be kept for the next life by a cache alone, which is no node of a cluster and has leases")
+	}
 	bad(c.Shards >= 1 && c.Shards <= maxShards, "shards = %d: must be 1 to %d", c.Shards, maxShards)
 	bad(c.Sync <= Off, "unknown sync policy %v", c.Sync)
 	bad(c.SyncInterval > 0, "sync interval = %v: must be positive", c.SyncInterval)

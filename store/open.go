@@ -71,6 +71,7 @@ type Store struct {
 type birth struct {
 	opened  time.Time
 	refused atomic.Bool // Refuse was called
+	kept    keeping     // of a cache whose memory outlives the process
 }
 
 // Open opens the store in c.Dir, or creates it there if the directory is
@@ -170,32 +171,24 @@ func (s *Store) openMemory(none layout.Version) error {
 	m := s.mem
 	m.Shards, m.Backed, m.NoLease = s.cfg.Shards, s.disk.Durable(), s.cfg.NoLease
 	m.Clock, m.Fence, m.Counts, m.Sketch = s.clock, s.fence, s.counts, sketch.New(s.cfg.MemoryLimit/sketch.Share)
-	var err error
-	m.Table, err = region.NewTable(region.Config{
-		Memory: s.cfg.Memory, Incarnation: m.Incarnation, Seed: m.Seed, Shards: s.cfg.Shards,
-		RegionSize: s.cfg.RegionSize, IndexRegionSize: s.cfg.IndexRegionSize,
-		Limit: s.cfg.MemoryLimit, ItemsLimit: s.cfg.itemsLimit(), IndexLimit: s.cfg.indexLimit(),
-		ReclaimEntries: s.cfg.ReclaimEntries, Cells: s.groups.cells(), OnView: s.cfg.OnView,
-	})
-	if err != nil {
-		return fmt.Errorf("store: memory: %w", err)
-	}
-	m.Reclaim = reclaim.New(m.Table, s.cfg.Lease)
-	if m.NoLease {
-		m.Reclaim = reclaim.NewKeeping(m.Table, s.cfg.Lease)
-	}
-	m.Slabs = slab.New(m.Table, m.Reclaim)
-	s.Regions = &Regions{mem: m, door: s.door}
-	for i := range s.cfg.Shards {
-		sh, err := shard.New(uint16(i), m, none, s.cfg.Withheld != nil && s.cfg.Withheld(uint16(i)))
-		if err != nil {
-			return fmt.Errorf("store: memory: %w", err)
+	if !adoptLeft(s, none) {
+		if err := layMemory(s, nil); err != nil {
+			return err
 		}
+		for i := range s.cfg.Shards {
+			sh, err := shard.New(uint16(i), m, none, s.cfg.Withheld != nil && s.cfg.Withheld(uint16(i)))
+			if err != nil {
+				return fmt.Errorf("store: memory: %w", err)
+			}
+			s.shards = append(s.shards, sh)
+		}
+	}
+	for i, sh := range s.shards {
 		if s.journal != nil {
 			sh.Dirty = s.journal.Sets[i]
 		}
-		s.shards = append(s.shards, sh)
 	}
+	s.Regions = &Regions{mem: m, door: s.door}
 	if s.journal != nil {
 		s.logSide.follow(s)
 	}
@@ -230,9 +223,37 @@ func (s *Store) openMemory(none layout.Version) error {
 	return nil
 }
 
+// layMemory makes the regions, and what gives their memory out. left are those of the life before that the table begins with.
+func layMemory(s *Store, left []region.LeftRegion) (err error) {
+	m, c := s.mem, tableConfig(s)
+	c.Left = left
+	if m.Table, err = region.NewTable(c); err != nil {
+		return fmt.Errorf("store: memory: %w", err)
+	}
+	m.Reclaim = reclaim.New(m.Table, s.cfg.Lease)
+	if m.NoLease {
+		m.Reclaim = reclaim.NewKeeping(m.Table, s.cfg.Lease)
+	}
+	m.Slabs = slab.New(m.Table, m.Reclaim)
+	return nil
+}
+
+// tableConfig is what the regions are made of.
+func tableConfig(s *Store) region.Config {
+	return region.Config{
+		Memory: s.cfg.Memory, Incarnation: s.mem.Incarnation, Seed: s.mem.Seed, Shards: s.cfg.Shards,
+		RegionSize: s.cfg.RegionSize, IndexRegionSize: s.cfg.IndexRegionSize,
+		Limit: s.cfg.MemoryLimit, ItemsLimit: s.cfg.itemsLimit(), IndexLimit: s.cfg.indexLimit(),
+		ReclaimEntries: s.cfg.ReclaimEntries, Cells: s.groups.cells(), OnView: s.cfg.OnView,
+	}
+}
+
 // openRequests brings back what the last incarnation has to hand on: results of
 // requests, and keys that expire.
 func (s *Store) openRequests() error {
+	if s.kept.record != nil && s.clock.Bounded() {
+		return s.clock.Renew() // it goes on where the life before has ended
+	}
 	if !s.disk.Durable() {
 		return nil
 	}
@@ -276,7 +297,10 @@ func (s *Store) start(own span) {
 		return
 	}
 	for _, sh := range s.shards {
-		s.filler.Full(sh) // every shard of a cache has all its keys, none
+		s.filler.Full(sh) // every shard of a cache has all its keys: none, or those that were left
+	}
+	if s.mem.Believing() {
+		s.life.Go(func() { believeAll(s) })
 	}
 }
 
@@ -289,6 +313,9 @@ func (s *Store) startUpkeep() {
 	})
 	s.life.Go(upkeep.NewForgetter(env, s.dedup, s.cfg.Logger).Run)
 	s.life.Go(s.scrub.Run)
+	if s.kept.record != nil {
+		s.life.Go(func() { keepVersions(s) })
+	}
 	s.life.Go((&collector{Store: s, most: checkMost}).run)
 	if !s.disk.Durable() {
 		s.life.Go((&upkeep.CacheExpirer{Env: env}).Run)

@@ -133,6 +133,7 @@ clean stop cannot be written; everything acknowledged is there at the next start
 		a.checkCmd(),
 		a.backupCmd(),
 		a.restoreCmd(),
+		a.keepCmd(),
 	)
 	root.InitDefaultCompletionCmd()
 	cli.Words(root)
@@ -160,7 +161,7 @@ lists, are printed when they were set, and with --all.`,
 // prepare runs before each command and loads the configuration. Commands on a
 // stopped store need it, too: it says where the store is.
 func (a *app) prepare(cmd *cobra.Command) error {
-	if cli.NeedsNoConfig(cmd) {
+	if cli.NeedsNoConfig(cmd) || cmd.Name() == keepCommand {
 		a.started = true
 		return nil
 	}

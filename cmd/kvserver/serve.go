@@ -58,6 +58,11 @@ func (a *app) serve(ctx context.Context) error {
 	if fill != nil {
 		cfg.OnFill = fill.filled
 	}
+	release, err := a.keepMemory(ctx, &cfg, cfg.Logger)
+	if err != nil {
+		return err
+	}
+	defer release()
 	srv, err := server.New(cfg)
 	if err != nil {
 		return err

@@ -48,6 +48,7 @@ type Config struct {
 
 	TenantsFile string   `mapstructure:"tenants_file" scope:"server" usage:"file that lists the tenants, their secrets and rights; empty: none"`
 	RkeyMaxAge  Term     `mapstructure:"rkey_max_age" scope:"server" default:"off" range:"5s..10000h" or:"off" usage:"age at which a region gets another rkey"`
+	MemoryKeep  Term     `mapstructure:"memory_keep" scope:"server" default:"off" range:"1s..24h" or:"off" usage:"with --mode cache: how long the memory waits for the next start of this node"`
 	NodeID      string   `mapstructure:"node_id" scope:"server" usage:"this node's name in its cluster, for ever; empty: a server alone"`
 	Advertise   []string `mapstructure:"advertise" scope:"server" usage:"HOST that clients of the cluster are told; none: those of listen"`
 	Insecure    bool     `mapstructure:"insecure" scope:"server" usage:"allow a cluster without a gossip key, a secret or a name of its own"`

@@ -80,7 +80,7 @@ func TestEveryKeyInEveryLayer(t *testing.T) {
 		"log_format": "json", "data_dir": "/d", "listen": "[::1]:1", "admin_listen": "localhost:2", "pprof": "true",
 		"sync": "off", "sync_interval": "1s", "shards": "7", "memory_limit": "2GiB", "expert.region_size": "64MiB",
 		"expert.index_region_size": "8MiB", "mode": "cache", "watch_bytes": "0", "log_bytes": "64MiB",
-		"huge_pages": "try", "lease": "9s", "max_sessions": "5", "servers": "a:1",
+		"huge_pages": "try", "memory_keep": "1m", "lease": "9s", "max_sessions": "5", "servers": "a:1",
 		"timeout": "1m", "cache_entries": "0", "tenant": "blue",
 		"tls.cert": "/c", "tls.key": "/k", "tls.ca": "/a", "expert.max_sessions_per_host": "7", "tenants_file": "/t", "rkey_max_age": "1h",
 		"node_id": "n2", "advertise": "kv1.example,10.0.0.1", "insecure": "true",
@@ -94,6 +94,8 @@ func TestEveryKeyInEveryLayer(t *testing.T) {
 		switch {
 		case k.Section() == "tls":
 			env = tls
+		case k.Name == "memory_keep":
+			env = []string{"RDMAKV_MODE=cache"}
 		case k.Section() == "gossip", k.Section() == "cluster", k.Name == "node_id", k.Name == "advertise":
 			env = node
 		}

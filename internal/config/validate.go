@@ -143,6 +143,18 @@ func (c *Config) serverFaults(k *checker) {
 		k.hugeMultiple("expert.region_size", c.Expert.RegionSize)
 		k.hugeMultiple("expert.index_region_size", c.Expert.IndexRegionSize)
 	}
+	if c.MemoryKeep != 0 {
+		switch {
+		case c.Mode != "cache":
+			k.fault("memory_keep", "is for mode: cache; a durable node fills its memory from its disk")
+		case c.Clustered():
+			k.fault("memory_keep", "is for a server alone: another node of the cluster may take newer values of the same keys meanwhile")
+		case c.HugePages == "try" || c.HugePages == "on":
+			k.fault("memory_keep", "cannot be had with huge_pages: %s, want auto or off", c.HugePages)
+		case c.Lease == 0:
+			k.fault("memory_keep", "cannot be had with lease: off")
+		}
+	}
 	if n := c.Expert.MaxSessionsPerHost; n != 0 && (n < 0 || n > c.MaxSessions) {
 		k.fault("expert.max_sessions_per_host", "%d is out of range: 1 to %d", n, c.MaxSessions)
 	}

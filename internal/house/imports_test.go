@@ -52,7 +52,7 @@ var allowed = []struct {
 	part   string
 	others []string
 }{
-	{"cmd/kvserver", []string{"internal/server", "internal/inspect", "internal/config", "internal/machine", "internal/secret", "internal/cli/...", "internal/version", "rdma/..."}},
+	{"cmd/kvserver", []string{"internal/keeper", "internal/server", "internal/inspect", "internal/config", "internal/machine", "internal/secret", "internal/cli/...", "internal/version", "rdma/..."}},
 	{"cmd/kvclient", []string{"cmd/kvclient/internal/..."}}, // puts the commands together
 	{"cmd/kvclient/internal/app", []string{"client", "internal/cli/...", "internal/config", "internal/doctor", "internal/machine", "internal/secret", "internal/version", "rdma", "store/layout"}},
 	{"cmd/kvclient/internal/keys", []string{"cmd/kvclient/internal/app", "client", "client/admin", "internal/cli", "store/layout"}},
@@ -138,6 +138,7 @@ var allowed = []struct {
 	{"store/internal/upkeep", []string{"store/internal/base", "store/internal/admit", "store/internal/clock", "store/internal/dedup", "store/internal/disk", "store/internal/flight", "store/internal/pipeline", "store/internal/shard", "store/layout", "store/log"}},
 	{"store/internal/checkpoint", []string{"internal/consensus", "store/internal/entry", "store/internal/base", "store/internal/clock", "store/internal/dedup", "store/internal/disk", "store/internal/logged", "store/internal/tables", "store/layout", "store/log"}},
 	{"store/internal/sketch", nil},
+	{"store/internal/warm", []string{"store/index", "store/internal/base", "store/internal/shard", "store/layout", "store/region"}},
 	// The log knows no store: replicated groups use it as well as a keyspace.
 	{"store/log", []string{"store/log/internal/..."}},
 	{"store/log/internal/format", nil},
@@ -171,6 +172,7 @@ var allowed = []struct {
 	{"deploy", nil}, // has no code but tests
 	{"internal/inspect", []string{"store", "store/log", "internal/control"}},
 	{"internal/control", nil},
+	{"internal/keeper", nil},
 	{"internal/backup", []string{"store/layout"}}, // knows no cluster
 	{"internal/meta", []string{"internal/cluster", "internal/feature"}},
 	{"internal/seat", []string{"internal/cluster", "internal/consensus", "internal/feature", "internal/meta"}},

@@ -74,6 +74,11 @@ type Config struct {
 	// never.
 	Wait wait.Mode
 	Spin time.Duration
+	// Keeping has the regions of the node's own keys outlive this process; nil: they do not. A cache alone has it, and no node of a
+	// cluster. The regions of spaces never do.
+	Keeping *Keeping
+	// KeptAs stands for what must be the same in the process before: its memory is given back if it is not.
+	KeptAs uint64
 	// NUMANode is the node that the regions are taken from as long as it has
 	// memory; nil: any.
 	NUMANode *int
@@ -371,6 +376,9 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
+// Keeping is what a node has of the process that keeps its memory.
+type Keeping = memory.Keeping
+
 // FillProgress tells how far memory has been filled after a start.
 type FillProgress = space.FillProgress
 
@@ -388,7 +396,7 @@ func (c *Config) space() space.Config {
 			Parts:         c.Parts,
 			InflightBytes: c.InflightBytes, CacheBytes: c.CacheBytes, MinFreeBytes: c.MinFreeBytes,
 			LogBytes: c.LogBytes, SnapshotRate: c.SnapshotRate, MaxOpenFiles: c.MaxOpenFiles,
-			EpochAbove: c.EpochAbove, Logger: c.Logger, Simulated: c.Simulated,
+			EpochAbove: c.EpochAbove, Logger: c.Logger, Simulated: c.Simulated, KeptAs: c.KeptAs,
 		},
 		Memory: memory.RegionsConfig{Kind: c.MemoryKind, Huge: c.HugePages, NUMANode: c.NUMANode, Prefault: c.Prefault},
 		Turnover: memory.TurnoverConfig{
@@ -397,7 +405,7 @@ func (c *Config) space() space.Config {
 		},
 		Sessions:     c.sessions(),
 		StagingBytes: c.StagingBytes, Workers: c.Workers, ReaderLock: c.hasReaderLock(),
-		Linger: c.Linger, DrainTimeout: c.DrainTimeout, OnFill: c.OnFill,
+		Linger: c.Linger, DrainTimeout: c.DrainTimeout, OnFill: c.OnFill, Keeping: c.Keeping,
 	}
 }
 

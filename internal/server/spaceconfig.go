@@ -84,6 +84,7 @@ func (c Config) checkSpaces(list []SpaceConfig) []error {
 // the bounds here are those of one tenant that is busy.
 func (c Config) forSpace(sp SpaceConfig) Config {
 	c.Listeners, c.AdminListen, c.Spaces, c.Cluster = nil, "", nil, nil
+	c.Keeping = nil
 	c.Secret, c.Tenants = nil, nil // who comes in is the node's affair
 	c.DataDir = c.spaceDir(sp.Name)
 	nodeLimit := c.MemoryLimit

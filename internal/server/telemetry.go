@@ -14,6 +14,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/server/telemetry"
 	"github.com/rdmakv/rdmakv/internal/server/work"
 	"github.com/rdmakv/rdmakv/internal/wire"
+	"github.com/rdmakv/rdmakv/store"
 )
 
 // What a node tells of itself, as package telemetry puts it into words.
@@ -201,7 +202,23 @@ func snapshot(sp *space.Space) *telemetry.Space {
 	s.Growing, s.Slowed = sp.Handlers.Growing(), sp.Handlers.Slowed()
 	s.Credits = sp.Sessions.Credits()
 	s.Pools = poolsOf(sp.Gets, sp.Scans)
+	s.Kept = keptStat(sp)
 	return s
+}
+
+// keptStat is what became of the memory of the process before, and of that of this one.
+func keptStat(sp *space.Space) *telemetry.KeptStat {
+	if sp.Config.Keeping == nil {
+		return nil
+	}
+	st := store.KeptStatsOf(sp.Store)
+	k := &telemetry.KeptStat{Keeper: true, Bytes: st.Bytes, Believed: st.Believed, Dropped: st.Dropped, Done: st.Bytes == 0 || st.Took > 0}
+	select {
+	case <-sp.Config.Keeping.Keeper.Gone():
+		k.Keeper = false
+	default:
+	}
+	return k
 }
 
 func poolsOf(list ...*work.Pool) (out []telemetry.Pool) {

@@ -83,7 +83,11 @@ func mapShared(size int, opt Options) ([]byte, error) {
 		}
 		flags |= unix.MFD_HUGETLB | bits.Len(uint(info.size)-1)<<unix.MFD_HUGE_SHIFT
 	}
-	raw, err := memfd.New(size, flags, func(raw []byte) error { return settle(raw, opt) })
+	newPages := memfd.New
+	if opt.Kept && !opt.Shared {
+		newPages = memfd.NewKept
+	}
+	raw, err := newPages(size, flags, func(raw []byte) error { return settle(raw, opt) })
 	if errors.Is(err, unix.ENOMEM) && !errors.Is(err, ErrNoMemory) {
 		if opt.Kind == Huge {
 			return nil, hugeError(size, info)
@@ -91,6 +95,20 @@ func mapShared(size int, opt Options) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %v", ErrNoMemory, err)
 	}
 	return raw, err
+}
+
+// adoptShared maps a memfd that another process has passed on.
+func adoptShared(fd int) ([]byte, error) { return memfd.Adopt(fd) }
+
+// leaveShared ends such a mapping, and leaves the descriptor open.
+func leaveShared(raw []byte) error { return memfd.Leave(raw) }
+
+// descriptorOf is the memfd behind memory of mapShared, or -1.
+func descriptorOf(raw []byte) int {
+	if at, ok := memfd.BackingOf(raw); ok {
+		return at.FD
+	}
+	return -1
 }
 
 // takenOf is how many bytes of a mapping of mapShared have pages.

@@ -37,3 +37,9 @@ func takenOf([]byte) (int64, bool) { return 0, false }
 func filledFrom([]byte, int64) (int64, int64, bool) { return 0, 0, false }
 
 func unmapShared([]byte) error { return ErrNotSupported }
+
+func adoptShared(int) ([]byte, error) { return nil, ErrNotSupported }
+
+func leaveShared([]byte) error { return nil }
+
+func descriptorOf([]byte) int { return -1 }

@@ -61,6 +61,9 @@ type Options struct {
 	// the regions that peers may read. Linux only (ErrNotSupported); it takes a file
 	// descriptor for as long as the block lives. Heap ignores it.
 	Shared bool
+	// Kept puts Mmap pages into a memfd that the next process of the program can map to write, if something holds its
+	// descriptor (Descriptor) until then (Adopt). Not together with Shared, whose memory nobody maps to write a second time. Linux only.
+	Kept bool
 	// Tag names the purpose in the ledger: "slab", "index", "recv", …
 	Tag string
 	// Node is the NUMA node that the pages are to come from as long as it has
@@ -130,7 +133,7 @@ func Alloc(size int, opt Options) (*Block, error) {
 		return b, nil
 	}
 	pages := mapPages
-	if b.shared = opt.Shared; b.shared {
+	if b.shared = opt.Shared || opt.Kept; b.shared {
 		pages = mapShared
 	}
 	raw, err := pages(rounded, opt)
@@ -140,6 +143,30 @@ func Alloc(size int, opt Options) (*Block, error) {
 	}
 	b.raw, b.bytes = raw, raw[:size:size]
 	return b, nil
+}
+
+// Adopt is a block of memory that another process has passed on, with the bytes that it has: of a block with Options.Kept, or, for reading alone, with
+// Options.Shared. Its size is that of the descriptor, which is the block's from then on; after an error it stays the caller's. tag is Options.Tag.
+func Adopt(fd int, tag string) (*Block, error) {
+	raw, err := adoptShared(fd)
+	if err != nil {
+		return nil, fmt.Errorf("memory for %q of an earlier process: %w", tag, err)
+	}
+	b := &Block{kind: Mmap, tag: tag, ledger: Process(), size: len(raw), footed: int64(len(raw)), shared: true, raw: raw, bytes: raw[:len(raw):len(raw)]}
+	if err := b.ledger.take(tag, b.footed); err != nil {
+		return nil, errors.Join(err, leaveShared(raw))
+	}
+	return b, nil
+}
+
+// Descriptor is that of the memfd behind a block with Options.Shared or Kept, which stays the block's; -1 if there is none.
+func (b *Block) Descriptor() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.shared || b.raw == nil {
+		return -1
+	}
+	return descriptorOf(b.raw)
 }
 
 // unitOf is the granule in bytes by which blocks of a kind grow.

@@ -137,6 +137,9 @@ func (h BucketHeader) Fits(shard uint16, key Hash, bucket int, step uint8) bool 
 	return uint64(h)&^hdrLoose == want
 }
 
+// SameBucket says whether two headers are of the same bucket of the same segment. Marked and the counts are not looked at.
+func SameBucket(h, o BucketHeader) bool { return h.Valid() && (h^o)&^hdrLoose == 0 }
+
 func (h BucketHeader) String() string {
 	if !h.Valid() {
 		return fmt.Sprintf("no header (%#x)", uint64(h))

@@ -71,6 +71,10 @@ type Config struct {
 	ReclaimEntries  int    // ring of retired pages that a client can still ask for
 	Cells           int    // of replicas of groups, 0..layout.MaxCells
 
+	// Left are regions of an earlier life, as CheckLeft has returned them, that the table begins with; Memory is a Keeper then. Their
+	// pages have no owner: Claim and slab.Slabs.Claim give them one.
+	Left []LeftRegion
+
 	// OnView, if not nil, is called after each change of the view, with no lock
 	// held, on the goroutine that made it. It must not block.
 	OnView func()

@@ -72,10 +72,22 @@ func (e *Extents) Release(start, n int) {
 
 // TakeAt marks n units from start taken, if all of them are free.
 func (e *Extents) TakeAt(start, n int) bool {
-	if start < 0 || n <= 0 || start+n > e.units || e.next(start, true) < start+n {
+	if start < 0 || n <= 0 || start+n > e.units || !e.allFree(start, n) {
 		return false
 	}
 	e.set(start, n, true)
+	return true
+}
+
+// allFree reports whether n units from start are free. It looks at no others.
+func (e *Extents) allFree(start, n int) bool {
+	for i := start; i < start+n; {
+		take := min(64-i%64, start+n-i)
+		if e.used[i/64]>>(i%64)<<(64-take) != 0 {
+			return false
+		}
+		i += take
+	}
 	return true
 }
 

@@ -1,6 +1,7 @@
 package region
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -74,24 +75,33 @@ func NewTable(cfg Config) (*Table, error) {
 		return nil, err
 	}
 	t := &Table{cfg: cfg, retired: make(map[uint32]*mapped)}
-	reclaimOff := uint64(layout.PageSize + layout.RootTableSize(cfg.Shards))
-	t.cells = int(reclaimOff) + layout.ReclaimRingSize(cfg.ReclaimEntries)
-	fixed := uint64(t.cells + layout.CellsSize(cfg.Cells))
-	t.hdr0 = layout.RegionHeader{
-		RootOffset:     layout.PageSize,
-		ReclaimOffset:  uint32(reclaimOff),
-		ReclaimEntries: uint32(cfg.ReclaimEntries),
-	}
+	var fixed uint64
+	t.hdr0, fixed = cfg.rootHeader()
+	t.cells = int(t.hdr0.ReclaimOffset) + layout.ReclaimRingSize(cfg.ReclaimEntries)
 	t.view.Store(&layout.View{
 		Incarnation: cfg.Incarnation, Seed: cfg.Seed, Shards: uint32(cfg.Shards),
 		RootOffset: t.hdr0.RootOffset, ReclaimOffset: t.hdr0.ReclaimOffset, ReclaimEntries: t.hdr0.ReclaimEntries,
 	})
+	if len(cfg.Left) > 0 {
+		if err := t.adopt(fixed); err != nil {
+			return nil, errors.Join(err, t.Close())
+		}
+		t.changed()
+		return t, nil
+	}
 	r, mem, err := t.AddAtLeast(layout.KindIndex, fixed)
 	if err != nil {
 		return nil, fmt.Errorf("region: the root region: %w", err)
 	}
 	t.index.init(t, r, mem, int(fixed/layout.PageSize))
 	return t, nil
+}
+
+// rootHeader is what the header of region 0 says of the region itself, and how many bytes of it are no index memory.
+func (c Config) rootHeader() (h layout.RegionHeader, fixed uint64) {
+	reclaim := layout.PageSize + layout.RootTableSize(c.Shards)
+	h = layout.RegionHeader{RootOffset: layout.PageSize, ReclaimOffset: uint32(reclaim), ReclaimEntries: uint32(c.ReclaimEntries)}
+	return h, uint64(reclaim + layout.ReclaimRingSize(c.ReclaimEntries) + layout.CellsSize(c.Cells))
 }
 
 // Add makes one more region of the configured size for its kind, or of what

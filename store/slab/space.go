@@ -111,7 +111,13 @@ func (sp *space) add(need uint64) error {
 	if err != nil {
 		return err
 	}
-	n := len(mem) / unitBytes
+	sp.include(reg, len(mem))
+	return nil
+}
+
+// include cuts a region of the table into units, all free but the header page.
+func (sp *space) include(reg layout.Region, bytes int) {
+	n := bytes / unitBytes
 	r := &itemRegion{
 		Region: reg,
 		ext:    region.NewExtents(n),
@@ -129,7 +135,6 @@ func (sp *space) add(need uint64) error {
 	copy(byID, old)
 	byID[reg.ID] = r
 	sp.byID.Store(&byID)
-	return nil
 }
 
 // give takes back what a class had, after its lease.

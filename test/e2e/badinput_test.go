@@ -78,6 +78,7 @@ var badTexts = map[string][]string{
 	"tls.key":          {"/nonexistent/key"},
 	"tls.ca":           {"/nonexistent/ca"},
 	"tenants_file":     {"/nonexistent/tenants", "/"},
+	"memory_keep":      {"", "5", "0s", "25h", "1m"},
 	"rkey_max_age":     {"", "5", "0s", "1s", "never"},
 	"node_id":          {"Node", "a/b", "-a", "a b"},
 	"advertise":        {"0.0.0.0", "a:1", "a b"},

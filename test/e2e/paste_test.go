@@ -38,6 +38,7 @@ var pasted = map[string]struct {
 		want: []string{"ready\n", "colour\n", "\n5\n"},
 		may:  []string{"124: timeout 3 bin/kvclient watch --prefix c"},
 	},
+	"# a cache that is killed":             {want: []string{"ready\n", "blueEND\n"}},
 	"# a server that is alone, with a key": {want: []string{"add n2 n3", "is done", "apple"}},
 	"# three nodes":                        {want: []string{"add n4 n5", "is done", "apple"}},
 	"# a rolling restart":                  {want: []string{"nothing failed\n", "pear"}},

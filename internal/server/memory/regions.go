@@ -97,6 +97,18 @@ func (r *Regions) Alloc(id uint32, kind layout.RegionKind, size int) ([]byte, er
 		r.log.Warn(base.LogMemory, "no memory for a region", "region", id, "kind", kind.String(), "bytes", size, "err", err)
 		return nil, err
 	}
+	return r.registerLocked(id, kind, pages, begun)
+}
+
+// register makes a region of memory that there is, which it frees if that fails.
+func (r *Regions) register(id uint32, kind layout.RegionKind, pages *mem.Block) ([]byte, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.registerLocked(id, kind, pages, time.Now())
+}
+
+func (r *Regions) registerLocked(id uint32, kind layout.RegionKind, pages *mem.Block, begun time.Time) (_ []byte, err error) {
+	size := pages.Size()
 	s := &slab{kind: kind, mem: pages}
 	for dev, pd := range r.pds {
 		var mr rdma.MR

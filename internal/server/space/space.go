@@ -29,6 +29,9 @@ type Config struct {
 	// before anybody is served.
 	ReaderLock bool
 
+	// Keeping has the regions outlive this process; nil: they do not.
+	Keeping *memory.Keeping
+
 	Linger       time.Duration      // for which clients may leave by themselves at the end
 	DrainTimeout time.Duration      // of the end
 	OnFill       func(FillProgress) // nil: the log tells it
@@ -145,6 +148,13 @@ func (sp *Space) Open(ctx context.Context, spare []bool) error {
 func (sp *Space) openStore(ctx context.Context, predecessorGone bool) error {
 	cfg := sp.Config.Store
 	cfg.Memory, cfg.PredecessorGone, cfg.Withheld = sp.Regions, predecessorGone, sp.withheld()
+	if sp.Config.Keeping != nil {
+		kept, err := memory.Keep(sp.Regions, sp.Config.Keeping, store.KeptRecordBytes)
+		if err != nil {
+			return err
+		}
+		cfg.Memory, cfg.Kept = kept, true
+	}
 	cfg.OnFatal, cfg.OnCommit, cfg.OnView, cfg.Progress = sp.storeFailed, sp.Sessions.Published, sp.Regions.Changed, sp.Fill.progress
 	st, err := store.Open(ctx, cfg)
 	if err != nil {

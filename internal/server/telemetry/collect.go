@@ -56,6 +56,9 @@ var (
 	descBlocked   = newDesc("handlers_blocked", "1 while the debug hook stops the handlers.")
 	descReady     = newDesc("ready", "1 while the node serves.")
 	descFilled    = newDesc("filled", "1 once all keys are in memory after a start.")
+	descKeeper    = newDesc("memory_keeper", "1 while a process keeps the memory of this node for its next start (memory_keep); 0: the next start begins empty.")
+	descKeptBytes = newDesc("memory_kept_bytes", "Regions that the node has taken over from its process before.")
+	descKeptItems = newDesc("memory_kept_items_total", "Items in them, by what became of them: believed, or dropped because they were dead or did not verify.", "result")
 	descFillKeys  = newDesc("fill_keys", "Keys read from the store by the fill after a start.")
 	descFillWant  = newDesc("fill_keys_expected", "Keys counted at the last clean stop; 0 if unknown.")
 	descFillShard = newDesc("fill_shards", "Shards that are filled.")
@@ -139,6 +142,12 @@ func (sp *Space) collect(out sink) {
 		out.gauge(descFillKeys, float64(p.Keys))
 		out.gauge(descFillWant, float64(p.Expected))
 		out.gauge(descFillShard, float64(p.ShardsFilled))
+	}
+	if k := sp.Kept; k != nil {
+		out.gauge(descKeeper, boolNumber(k.Keeper))
+		out.gauge(descKeptBytes, float64(k.Bytes))
+		out.counter(descKeptItems, float64(k.Believed), "believed")
+		out.counter(descKeptItems, float64(k.Dropped), "dropped")
 	}
 	all, huge := sp.Regions.Bytes()
 	out.gauge(descRegions, float64(all))

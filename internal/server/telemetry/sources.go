@@ -84,6 +84,7 @@ type Live struct {
 	Rotation memory.RotationStat
 	Staging  *memory.Staging
 	BeatAge  time.Duration // since the last beat
+	Kept     *KeptStat     // nil: nothing is kept for the next start
 
 	Credits int // that clients hold
 	Held    int // places held for clients
@@ -91,6 +92,15 @@ type Live struct {
 	Slowed  int // puts that wait because the log is nearly full
 	Pools   []Pool
 	Devices []Device
+}
+
+// KeptStat is memory that outlives the process (memory_keep).
+type KeptStat struct {
+	Keeper   bool   `json:"keeper"`   // a process keeps this node's memory for its next start
+	Bytes    uint64 `json:"bytes"`    // of regions that this process has taken over from the one before
+	Believed uint64 `json:"believed"` // items in them that were verified and are served
+	Dropped  uint64 `json:"dropped"`  // items in them that were dead, or did not verify
+	Done     bool   `json:"done"`     // all of them were looked at, or there were none
 }
 
 // A Pool is one kind of workers.

@@ -53,6 +53,7 @@ type Stats struct {
 	Touches       uint64              `json:"touches_reported"` // keys read one-sidedly, as clients say
 	Damages       uint64              `json:"damage_reported"`  // places, as clients say
 	Polls         int                 `json:"watches_waiting"`
+	Kept          *KeptStat           `json:"kept,omitempty"` // nil: without memory_keep
 	Watch         store.WatchStats    `json:"watch"`
 	Store         store.Stats         `json:"store"`
 	Spaces        []SpaceStat         `json:"spaces,omitempty"` // of the node alone
@@ -110,7 +111,7 @@ func StatsOf(src Sources, sp *Space) Stats {
 		Goroutines: runtime.NumGoroutine(), Blocked: sp.Blocked, Memory: make(map[string]int64),
 		HugePages: sp.HugePages, RKeys: sp.Rotation, RegionsGone: sp.Turnover.Gone.Load(),
 		Asked: m.Asked.Load(), Slowed: m.Slowed.Load(), Touches: m.Touches.Load(), Damages: m.DamageReports.Load(),
-		Polls: sp.Watches, Watch: sp.Store.WatchStats(), Store: sp.Store.Stats(), Cluster: node.Member.Stat(),
+		Polls: sp.Watches, Kept: sp.Kept, Watch: sp.Store.WatchStats(), Store: sp.Store.Stats(), Cluster: node.Member.Stat(),
 	}
 	st.Registered, st.Huge = sp.Regions.Bytes()
 	for i := range sp.Devices {

@@ -9,8 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sealsOfOurs are the seals of a shared block.
-const sealsOfOurs = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_SEAL
+// sealsOfOurs are the seals of a shared block, and sealsOfKept those of one that the next process of its owner maps to write.
+const (
+	sealsOfOurs = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_SEAL
+	sealsOfKept = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+)
 
 // A backing is the memfd behind the pages of a shared block.
 type backing struct {
@@ -31,18 +34,60 @@ var backings struct {
 // ErrNotSupported if the system has no memfds; unix.ENOMEM means that the kernel has no pages for it. The memory ends with
 // Free.
 func New(size, flags int, settle func(raw []byte) error) ([]byte, error) {
+	return newSealed(size, flags, sealsOfOurs, settle)
+}
+
+// NewKept is New of memory whose descriptor goes to a process that keeps it for the next one of its owner (Adopt). MapSealed refuses it, since its
+// holders may write it.
+func NewKept(size, flags int, settle func(raw []byte) error) ([]byte, error) {
+	return newSealed(size, flags, sealsOfKept, settle)
+}
+
+func newSealed(size, flags, seals int, settle func(raw []byte) error) ([]byte, error) {
 	fd, err := newMemfd("rdmakv", flags)
 	if err != nil {
 		return nil, err
 	}
-	raw, err := mapNew(fd, size, settle)
+	raw, err := mapNew(fd, size, seals, settle)
 	if err != nil {
 		return nil, errors.Join(err, unix.Close(fd))
 	}
+	note(raw, fd)
+	return raw, nil
+}
+
+// note makes the memfd of a mapping known.
+func note(raw []byte, fd int) {
 	backings.mu.Lock()
 	defer backings.mu.Unlock()
 	i, _ := slices.BinarySearchFunc(backings.list, addrOf(raw), compareBase)
-	backings.list = slices.Insert(backings.list, i, backing{base: addrOf(raw), size: size, fd: fd})
+	backings.list = slices.Insert(backings.list, i, backing{base: addrOf(raw), size: len(raw), fd: fd})
+}
+
+// Adopt maps a memfd of NewKept, read-write, or of New, for reading alone, which another process has passed on: its size is that of the memfd. It ends with Free, as
+// memory of New does, and with it the descriptor. After an error the descriptor stays the caller's. What cannot shrink is mapped, and nothing else, because
+// reading behind the end of a file ends a process.
+func Adopt(fd int) ([]byte, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, fmt.Errorf("fstat of a passed descriptor: %w", err)
+	}
+	if st.Size <= 0 || st.Size > maxSize {
+		return nil, fmt.Errorf("%w: a descriptor of %d bytes, allowed are 1 to %d", ErrSize, st.Size, int64(maxSize))
+	}
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil || seals&unix.F_SEAL_SHRINK == 0 {
+		return nil, fmt.Errorf("%w: seals %#x lack F_SEAL_SHRINK (%v)", ErrUnsealed, seals, err)
+	}
+	prot := unix.PROT_READ | unix.PROT_WRITE
+	if seals&(unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_WRITE) != 0 {
+		prot = unix.PROT_READ
+	}
+	raw, err := mapAdvisedFD(fd, int(st.Size), prot)
+	if err != nil {
+		return nil, err
+	}
+	note(raw, fd)
 	return raw, nil
 }
 
@@ -74,7 +119,7 @@ func compareBase(b backing, base uintptr) int {
 }
 
 // mapNew sizes a new memfd, maps it and seals it.
-func mapNew(fd, size int, settle func([]byte) error) ([]byte, error) {
+func mapNew(fd, size, seals int, settle func([]byte) error) ([]byte, error) {
 	if err := unix.Ftruncate(fd, int64(size)); err != nil {
 		return nil, fmt.Errorf("ftruncate of a memfd to %d bytes: %w", size, err)
 	}
@@ -82,7 +127,7 @@ func mapNew(fd, size int, settle func([]byte) error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, sealsOfOurs); err != nil {
+	if _, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
 		err = fmt.Errorf("%w: sealing a memfd for readers (F_SEAL_FUTURE_WRITE, Linux 5.1): %w", ErrNotSupported, err)
 	} else {
 		err = settle(raw)
@@ -110,16 +155,32 @@ func mapAdvisedFD(fd, size, prot int) ([]byte, error) {
 // Free unmaps memory of New, drops its entry and closes the descriptor. Readers that have mapped the memory keep
 // its pages until they unmap it. raw is the whole slice that New returned.
 func Free(raw []byte) error {
+	fd, err := forget(raw)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unmapFile(raw), unix.Close(fd))
+}
+
+// Leave is Free that leaves the descriptor open, for the caller.
+func Leave(raw []byte) error {
+	if _, err := forget(raw); err != nil {
+		return err
+	}
+	return unmapFile(raw)
+}
+
+// forget takes a mapping out of what is known.
+func forget(raw []byte) (fd int, err error) {
 	backings.mu.Lock()
+	defer backings.mu.Unlock()
 	i, ok := slices.BinarySearchFunc(backings.list, addrOf(raw), compareBase)
 	if !ok {
-		backings.mu.Unlock()
-		return fmt.Errorf("memory: no memfd stands behind a shared block of %d bytes", len(raw))
+		return -1, fmt.Errorf("memory: no memfd stands behind a shared block of %d bytes", len(raw))
 	}
-	fd := backings.list[i].fd
+	fd = backings.list[i].fd
 	backings.list = slices.Delete(backings.list, i, i+1)
-	backings.mu.Unlock()
-	return errors.Join(unmapFile(raw), unix.Close(fd))
+	return fd, nil
 }
 
 // A Backing says where in which memfd some bytes lie.

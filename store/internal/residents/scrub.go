@@ -86,6 +86,9 @@ func (sc *Scrub) Run() {
 			return
 		case <-tick.C:
 			credit = min(credit+reportsPerSecond/10, reportsPerSecond)
+			if sc.Memory.Believing() {
+				continue // what is not believed yet is no damage
+			}
 			if sc.rate > 0 && sc.fill.Done() {
 				// No more than a second's worth is saved up.
 				rate := float64(sc.rate)

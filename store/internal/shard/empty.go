@@ -133,6 +133,9 @@ func (s *Items) clear(ref index.Ref) bool {
 	}
 	s.Index.Clear(ref)
 	if slot.Class() != layout.ClassPebble {
+		s.ruin(slot.Place())
+	}
+	if slot.Class() != layout.ClassPebble {
 		s.mem.Slabs.Free(slot.Place(), slot.Class())
 	}
 	return true

@@ -43,6 +43,10 @@ func (m *Memory) itemAt(slot layout.Slot) (Item, bool) {
 	}
 	mem := m.Table.Bytes(slot.Place(), layout.ClassSize(slot.Class()))
 	view, err := layout.ParseItem(mem, m.Incarnation, slot.Place())
+	if left := m.left.Load(); err != nil && left != nil {
+		view, ok := m.believe(left, slot, mem)
+		return Item{ItemView: view, Slot: slot, Mem: mem}, ok
+	}
 	if err != nil {
 		m.Counts.Damaged.Add(1)
 		m.Fence.Report(slog.LevelError, "item in memory does not verify", "place", slot.Place(), "err", err)
@@ -64,6 +68,10 @@ func (m *Memory) Verifies(slot layout.Slot) bool {
 func (m *Memory) InspectItem(slot layout.Slot) (it Item, whole bool) {
 	mem := m.Table.Bytes(slot.Place(), layout.ClassSize(slot.Class()))
 	view, err := layout.ParseItem(mem, m.Incarnation, slot.Place())
+	if left := m.left.Load(); err != nil && left != nil {
+		view, ok := m.believe(left, slot, mem)
+		return Item{ItemView: view, Slot: slot, Mem: mem}, ok
+	}
 	if err != nil {
 		return Item{}, false
 	}
@@ -107,7 +115,11 @@ func (s *Items) Unpin(p *Pinned, place layout.Place, version layout.Version) {
 	if p.holders--; p.holders == 0 {
 		delete(s.held, place)
 		if p.killed {
-			layout.SetState(s.mem.Table.Bytes(place, layout.ItemHeaderSize), version, layout.Dead)
+			mem := s.mem.Table.Bytes(place, layout.ItemHeaderSize)
+			layout.SetState(mem, version, layout.Dead)
+			if s.mem.Kept {
+				layout.DestroyChecksum(mem)
+			}
 		}
 	}
 	s.mu.Unlock()

@@ -33,6 +33,7 @@ func (sh *Shard) link(e *flight.Effect, mem []byte) {
 		var room bool
 		if ref, room = sh.room(e.Hash); !room {
 			layout.SetState(mem, e.Version, layout.Dead)
+			sh.ruin(e.Place)
 			sh.mem.Slabs.Free(e.Place, e.Class)
 			sh.linkSlotless(e, ref, false)
 			return
@@ -57,7 +58,19 @@ func (s *Items) makeLive(ref index.Ref, slot layout.Slot, v layout.Version, mem 
 		s.Kill(old)
 	}
 	s.Index.Set(ref, slot)
+	if !old.Empty() {
+		s.ruin(old.Place())
+	}
 	layout.SetState(mem, v, state)
+}
+
+// ruin sees to it that an item which was killed, and to which no slot leads any more, is believed by no later life: its checksum goes. Its state alone would
+// not do, because no checksum covers that. Of one that is held for a reader the checksum goes with the last reader (Unpin). It is called
+// before the write that replaces the item is acknowledged, and where an item is replaced before the new one is live. Caller holds Mu.
+func (s *Items) ruin(place layout.Place) {
+	if s.mem.Kept && s.held[place] == nil {
+		layout.DestroyChecksum(s.mem.Table.Bytes(place, layout.ItemHeaderSize))
+	}
 }
 
 // deadVersion is the version of an item that is killed and shows none. No write
@@ -96,6 +109,7 @@ func (sh *Shard) unlink(e *flight.Effect) {
 	old := sh.hit
 	sh.Kill(old)
 	sh.Index.Clear(ref)
+	sh.ruin(old.Place())
 	sh.mem.Slabs.Free(old.Place(), old.Class())
 	sh.slots--
 }
@@ -140,6 +154,7 @@ func (s *Items) demote(h layout.Hash, ref index.Ref) {
 		s.Index.Set(ref, layout.PebbleSlot(h))
 		s.pairTwins(h, ref)
 	}
+	s.ruin(old.Place())
 	s.mem.Slabs.Free(old.Place(), old.Class())
 }
 

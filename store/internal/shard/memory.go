@@ -1,6 +1,8 @@
 package shard
 
 import (
+	"sync/atomic"
+
 	"github.com/rdmakv/rdmakv/store/internal/base"
 	"github.com/rdmakv/rdmakv/store/internal/clock"
 	"github.com/rdmakv/rdmakv/store/internal/sketch"
@@ -20,6 +22,7 @@ type Memory struct {
 	Shards      int    // how many there are
 	Backed      bool   // what leaves memory is on the disk; else it is gone
 	NoLease     bool   // nothing that waits for a lease ever happens
+	Kept        bool   // the memory outlives the process: what is replaced must not be found by the next one (ruin)
 
 	Table   *region.Table      // the regions, and the view that readers have of them
 	Reclaim *reclaim.Reclaimer // what comes a lease later
@@ -28,6 +31,9 @@ type Memory struct {
 	Clock   *clock.Clock       // the server's time, by which keys expire
 	Fence   *base.Fence        // ends the waits for what is published
 	Counts  *base.Counters
+
+	// left is what is known of items of an earlier life that are not believed yet; nil: there are none (left.go).
+	left atomic.Pointer[Left]
 }
 
 // afterLease calls f when no READ can count any more that was posted before.

@@ -33,6 +33,11 @@ func (sh *Shard) publishBatch(f *flight.Flight, results *dedup.Table) {
 	for i, e := range f.Effects {
 		sh.batchSwing(e, &old[i])
 	}
+	for _, slot := range old {
+		if !slot.Empty() {
+			sh.ruin(slot.Place())
+		}
+	}
 	for _, e := range f.Effects {
 		sh.batchLive(e)
 	}
@@ -84,6 +89,7 @@ func (sh *Shard) batchSwing(e *flight.Effect, old *layout.Slot) {
 		var room bool
 		if ref, room = sh.room(e.Hash); !room {
 			layout.SetState(sh.mem.Table.Bytes(e.Place, layout.ItemHeaderSize), e.Version, layout.Dead)
+			sh.ruin(e.Place)
 			sh.mem.Slabs.Free(e.Place, e.Class)
 			e.Class = 0
 			sh.linkSlotless(e, ref, false)

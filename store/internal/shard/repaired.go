@@ -57,6 +57,7 @@ func (s *Items) Orphan(slot layout.Slot) {
 			return
 		}
 		s.Index.Clear(ref)
+		s.ruin(slot.Place())
 		s.mem.Slabs.Free(slot.Place(), slot.Class())
 		s.slots--
 	})

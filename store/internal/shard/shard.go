@@ -98,6 +98,14 @@ type Items struct {
 // New returns an empty shard. none is the version before the first that it may be
 // given.
 func New(id uint16, m *Memory, none layout.Version, withheld bool) (*Shard, error) {
+	sh := newShard(id, m, none, withheld)
+	var err error
+	sh.Index, err = index.New(m.Table, m.Reclaim, id, m.hashOf)
+	return sh, err
+}
+
+// newShard is a shard without an index.
+func newShard(id uint16, m *Memory, none layout.Version, withheld bool) *Shard {
 	sh := &Shard{ID: id}
 	sh.Order = Order{
 		ordered: none, durable: none, published: none,
@@ -105,9 +113,7 @@ func New(id uint16, m *Memory, none layout.Version, withheld bool) (*Shard, erro
 	}
 	sh.Items = Items{mu: &sh.Mu, mem: m, held: make(map[layout.Place]*Pinned), withheld: withheld}
 	sh.eq, sh.likely = sh.holds, m.aheadItem
-	var err error
-	sh.Index, err = index.New(m.Table, m.Reclaim, id, m.hashOf)
-	return sh, err
+	return sh
 }
 
 // A publishWaiter waits until published >= version.
