@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 
 	"github.com/rdmakv/rdmakv/client/internal/base"
@@ -45,6 +46,7 @@ type fanIn struct {
 	away    []bool   // by poller: the node could not be reached last time
 	blind   []bool   // by poller: it begins somewhere behind where the watch does
 	down    int      // how many of them are away
+	grouped bool     // the nodes have got groups, so there are other sources
 }
 
 // errOtherPosition: of a single server, or of another time of this one.
@@ -96,15 +98,25 @@ func watchAll(ctx context.Context, f *route.Router, prefix []byte, opts WatchOpt
 		yield(Event{}, f.Fail("watch", prefix, errOtherPosition))
 		return
 	}
+	for resumed := (opts.From != Position{}); watchSources(ctx, f, prefix, &opts, resumed, yield); resumed = true {
+	}
+}
+
+// watchSources is watchAll with the sources that there are. It reports whether the watch goes on with others, because its nodes have got groups; opts.From is where it was then. Groups have events of their own from
+// when they began, so each is told with a gap before it.
+func watchSources(ctx context.Context, f *route.Router, prefix []byte, opts *WatchOptions, resumed bool, yield func(Event, error) bool) (again bool) {
 	list, err := sources(ctx, f)
 	if err != nil {
 		yield(Event{}, f.Fail("watch", prefix, err))
-		return
+		return false
 	}
 	w := &fanIn{f: f, sources: list, pages: make(chan polled), cursors: opts.From.vector(), away: make([]bool, len(list)), blind: make([]bool, len(list))}
-	if err := w.start(ctx, opts.From != Position{}); err != nil {
+	if err := w.start(ctx, resumed); err != nil {
+		if w.becameAny(ctx, err) {
+			return true
+		}
 		yield(Event{}, f.Fail("watch", prefix, err))
-		return
+		return false
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -113,12 +125,19 @@ func watchAll(ctx context.Context, f *route.Router, prefix []byte, opts WatchOpt
 	for i, q := range list {
 		on := make(chan Position, 1)
 		w.on = append(w.on, on)
-		from := opts
+		from := *opts
 		from.From = Position{c: w.cursors[q.name], node: q.name}
 		q.wg = &wg
 		wg.Go(func() { w.poller(ctx, i, q, prefix, from, on) })
 	}
 	w.loop(ctx, yield)
+	opts.From = Position{rest: vectorText(w.cursors)}
+	return w.grouped
+}
+
+// becameAny reports whether a source has failed with err because its node has groups now.
+func (w *fanIn) becameAny(ctx context.Context, err error) bool {
+	return slices.ContainsFunc(w.sources, func(q *source) bool { return q.share.Became(ctx, w.f, err) != nil })
 }
 
 // start finds out where the nodes are of which the caller has no position: every
@@ -234,6 +253,9 @@ func (w *fanIn) tell(ctx context.Context, got polled, yield func(Event, error) b
 	rest := vectorText(others)
 	at := func(c wire.Cursor) Position { return Position{c: c, node: node, rest: rest} }
 	if got.err != nil {
+		if w.grouped = w.sources[got.i].share.Became(ctx, w.f, got.err) != nil; w.grouped {
+			return false, false
+		}
 		if ctx.Err() != nil || !w.lost(got) {
 			yield(Event{}, got.err)
 			return false, false

@@ -115,10 +115,10 @@ func (c *Client) scanners(ctx context.Context, opts ScanOptions) (*scanners, err
 	if len(scans) == 1 {
 		return &scanners{last: scans[0]}, nil
 	}
-	errs := make([]error, len(scans))
+	errs, all := make([]error, len(scans)), make([][]*scanner, len(scans))
 	var wg sync.WaitGroup
 	for i, s := range scans {
-		wg.Go(func() { errs[i] = s.fill(ctx, opts.Limit) })
+		wg.Go(func() { all[i], errs[i] = s.fill(ctx, opts.Limit) })
 	}
 	wg.Wait()
 	for _, err := range errs {
@@ -127,24 +127,37 @@ func (c *Client) scanners(ctx context.Context, opts ScanOptions) (*scanners, err
 		}
 	}
 	merged := new(scanners)
-	for _, s := range scans {
+	for _, s := range slices.Concat(all...) {
 		merged.put(s)
 	}
 	return merged, nil
 }
 
-// fill sees to it that an entry is there, if there is one. left is how many may
-// still be wanted; 0: all.
-func (s *scanner) fill(ctx context.Context, left int) error {
+// fill sees to it that an entry is there, if there is one, and returns the scanner: or those of the groups that
+// its node's share has become, which go on where it was. left is how many may still be wanted; 0: all.
+func (s *scanner) fill(ctx context.Context, left int) ([]*scanner, error) {
 	for len(s.entries) == 0 && s.more {
 		page, err := s.fetchPage(ctx, left)
+		if shares := s.share.Became(ctx, s.f, err); err != nil && shares != nil {
+			var all []*scanner
+			for _, share := range shares {
+				of := *s
+				of.share, of.shares = share, s.shares*len(shares)
+				filled, err := of.fill(ctx, left)
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, filled...)
+			}
+			return all, nil
+		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		s.entries, s.more = page.entries, page.more
 		s.after, s.from = page.next, false
 	}
-	return nil
+	return []*scanner{s}, nil
 }
 
 // endPage forgets what is left of the page: behind a value that is got by its key,
@@ -173,10 +186,13 @@ func (m *scanners) put(s *scanner) {
 // next takes the entry with the lowest key, and says whose it is; nil: there are no more.
 func (m *scanners) next(ctx context.Context, left int) (*Entry, *scanner, error) {
 	if m.last != nil {
-		if err := m.last.fill(ctx, left); err != nil {
+		filled, err := m.last.fill(ctx, left)
+		if err != nil {
 			return nil, nil, err
 		}
-		m.put(m.last)
+		for _, s := range filled {
+			m.put(s)
+		}
 		m.last = nil
 	}
 	if len(m.list) == 0 {

@@ -39,8 +39,9 @@ type candidate struct {
 	name      string
 	committed *cluster.Map
 	promised  *cluster.Map
-	store     [16]byte // with replicas
-	zone      string   // as the caller says; "": nobody has one
+	before    *cluster.Map // in force, with groups or without (upgrade.go)
+	store     [16]byte     // with replicas
+	zone      string       // as the caller says; "": nobody has one
 }
 
 func birth(ctx context.Context, f *route.Router, nodes []NodeWeight, o InitOptions) error {

@@ -138,7 +138,7 @@ func (a *Admin) atSeat(ctx context.Context, q wire.ClusterQuestion, do func(cont
 	case m == nil:
 		return ClusterAnswer{}, a.fail(op, nil, client.ErrNoMap)
 	case m.Replication == nil:
-		return ClusterAnswer{}, a.fail(op, nil, fmt.Errorf("%w: a cluster without replicas cannot be changed while it lives, because nobody else has the keys of a node", client.ErrUnsupported))
+		return ClusterAnswer{}, a.fail(op, nil, fmt.Errorf("%w: a cluster without replicas cannot be changed while it lives, because nobody else has the keys of a node; kvclient cluster upgrade gives it replicas", client.ErrUnsupported))
 	}
 	answer, err := do(ctx)
 	if err != nil {

@@ -33,6 +33,7 @@ var notJSON = map[string]string{
 	"cluster replace":       "needs a cluster: TestChanges",
 	"cluster rebalance":     "needs a cluster: TestChanges",
 	"cluster replicas":      "needs a cluster: TestChanges",
+	"cluster upgrade":       "needs a cluster: TestUpgradeCommand",
 	"cluster tasks":         "needs a cluster: TestTasksJSON",
 	"cluster cancel":        "needs a cluster: TestTaskTold",
 	"cluster pause":         "needs a cluster: TestTasksJSON",

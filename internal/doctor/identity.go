@@ -62,10 +62,11 @@ func (e *exam) shardMap(dir string) (stop bool) {
 		e.ok("shard map", dir, "none yet (kvclient cluster init, once all nodes run)")
 		return false
 	}
-	var state format.State
-	var m *cluster.Map
+	var m, promised *cluster.Map
 	if err == nil {
-		state, m, err = format.ParseMap(text)
+		if m, promised, err = format.ParseMap(text); m == nil {
+			m = promised
+		}
 	}
 	switch {
 	case errors.Is(err, format.ErrNewer):
@@ -77,7 +78,9 @@ func (e *exam) shardMap(dir string) (stop bool) {
 	case !m.Has(e.set.NodeID):
 		e.bad(Fail, "shard map", dir, CodeDataOther, "another data_dir", "node %s is not in it: %v", e.set.NodeID, m)
 		return true
-	case state == format.Promised:
+	case promised != nil && m != promised:
+		e.bad(Warn, "shard map", dir, CodeMapPromised, "kvclient cluster upgrade again, which finishes what it has begun", "in force: %v; promised, and not yet in force: %v", m, promised)
+	case promised != nil:
 		e.bad(Warn, "shard map", dir, CodeMapPromised, "kvclient cluster init again, with the same nodes", "promised, and not yet in force: %v", m)
 	default:
 		e.ok("shard map", dir, "%v, %d of the shards are this node's", m, len(m.Shards(e.set.NodeID)))

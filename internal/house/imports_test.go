@@ -100,8 +100,8 @@ var allowed = []struct {
 	{"client/internal/parts", []string{"client/internal/base", "client/internal/read", "client/internal/route", "client/internal/write", "store/layout", "internal/cluster", "internal/wire"}},
 	{"client/internal/clienttest", []string{"rdma/...", "store/layout", "internal/wire", "internal/cluster"}},
 	{"client/internal/clienttest/node", []string{"client/internal/clienttest", "internal/server", "rdma/...", "test/crashfs"}},
-	{"client/admin", []string{"client", "client/internal/base", "client/internal/parts", "client/internal/peer", "client/internal/read", "client/internal/route", "client/internal/session", "store/layout", "internal/cluster", "internal/wire"}}, // operators and tools
-	{"client/fabrics", []string{"client/internal/base", "rdma", "rdma/shm", "rdma/verbs", "rdma/iwarp"}},                                                                                                                                           // nothing imports it but programs
+	{"client/admin", []string{"client", "client/internal/base", "client/internal/parts", "client/internal/peer", "client/internal/read", "client/internal/route", "client/internal/session", "store/layout", "internal/cluster", "internal/feature", "internal/wire"}}, // operators and tools
+	{"client/fabrics", []string{"client/internal/base", "rdma", "rdma/shm", "rdma/verbs", "rdma/iwarp"}},                                                                                                                                                               // nothing imports it but programs
 	{"client/metrics", []string{"client", "client/admin"}}, // Prometheus, for programs that want it
 	{"membership", []string{"internal/cluster"}},
 	// What a group of replicas agrees by: it knows the log, and no store.

@@ -14,6 +14,7 @@ import (
 	"github.com/rdmakv/rdmakv/internal/feature"
 	"github.com/rdmakv/rdmakv/internal/seat"
 	"github.com/rdmakv/rdmakv/internal/server/change"
+	"github.com/rdmakv/rdmakv/internal/server/groups"
 	"github.com/rdmakv/rdmakv/internal/server/member"
 	"github.com/rdmakv/rdmakv/internal/wire"
 	"github.com/rdmakv/rdmakv/rdma"
@@ -139,6 +140,8 @@ func (n clusterNode) Replicate(m *cluster.Map) error {
 	n.change.InForce(m)
 	return err
 }
+
+func (n clusterNode) Await(m *cluster.Map) error { return groups.Await(n.groups, m) }
 
 // routes are how this node reaches another one for what replicas say to each other: by its devices that reach other machines, RNICs first, to
 // the addresses that gossip has of that node.

@@ -28,6 +28,7 @@ type replicas struct {
 	above uint16        // Config.EpochAbove
 	fs    []vfs.FS      // of each node; nil: the machine's
 	puts  uint64        // put was called so often: the names of its writes
+	anew  bool          // its clients read maps whose groups began with keys
 }
 
 // replicaOf makes a configuration that of a node which can have replicas.
@@ -152,7 +153,7 @@ func (r *replicas) do(shard uint16, what string, ask func(*peer) error) {
 	r.t.Helper()
 	var err error
 	for limit := time.Now().Add(teeth.Patience(20 * time.Second)); time.Now().Before(limit); time.Sleep(20 * time.Millisecond) {
-		p := dial(r.t, r.nodes[r.leader(shard)], peerOptions{client: [16]byte{'r'}})
+		p := dial(r.t, r.nodes[r.leader(shard)], peerOptions{client: [16]byte{'r'}, anew: r.anew})
 		err = ask(p)
 		p.close()
 		if st := wire.StatusOf(err); st != wire.StatusNotLeader && st != wire.StatusClosing {

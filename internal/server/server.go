@@ -87,8 +87,9 @@ func New(cfg Config) (*Server, error) {
 			Answer: func(ctx context.Context, node string, question []byte) ([]byte, error) {
 				return srv.change.Answer(ctx, node, question)
 			},
-			Learn:   func(ctx context.Context, node string) error { return srv.change.Learn(ctx, node) },
-			Changed: func() { clusterNode{srv}.ReleaseOwned() },
+			Learn:      func(ctx context.Context, node string) error { return srv.change.Learn(ctx, node) },
+			EndReaders: func(ctx context.Context) error { return srv.main.EndReaders(ctx) },
+			Changed:    func() { clusterNode{srv}.ReleaseOwned() },
 		})
 		dir := cfg.dir()
 		srv.change = change.New(change.Env{

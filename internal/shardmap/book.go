@@ -86,18 +86,20 @@ func Open(opt Options) (*Book, error) {
 	if err != nil {
 		return nil, fmt.Errorf("shardmap: %w", err)
 	}
-	state, m, err := format.ParseMap(data)
+	m, promised, err := format.ParseMap(data)
 	if err != nil {
 		return nil, fmt.Errorf("shardmap: %s is %w: every node of the cluster has the same file: stop one, and copy its %s here", opt.FS.PathJoin(opt.Dir, format.MapFile), err, format.MapFile)
 	}
-	if err := b.suits(m); err != nil && !(state == format.Committed && isLater(m) && errors.Is(err, ErrNotIn)) {
-		return nil, fmt.Errorf("shardmap: %s holds a map that is not this node's: %w", opt.FS.PathJoin(opt.Dir, format.MapFile), err)
+	for _, of := range [...]*cluster.Map{m, promised} {
+		if of == nil {
+			continue
+		}
+		if err := b.suits(of); err != nil && !(of == m && isLater(m) && errors.Is(err, ErrNotIn)) {
+			return nil, fmt.Errorf("shardmap: %s holds a map that is not this node's: %w", opt.FS.PathJoin(opt.Dir, format.MapFile), err)
+		}
 	}
-	if state == format.Committed {
-		b.committed.Store(m)
-	} else {
-		b.promise(m)
-	}
+	b.committed.Store(m)
+	b.promise(promised)
 	return b, nil
 }
 
@@ -127,7 +129,7 @@ func (b *Book) Left() bool {
 func (b *Book) Map() *cluster.Map { return b.committed.Load() }
 
 // Promised returns the map that was prepared and is not committed; nil if there
-// is none. It does not wait.
+// is none. The one before it may be in force (Map). It does not wait.
 func (b *Book) Promised() *cluster.Map { return b.known.Load() }
 
 func (b *Book) promise(m *cluster.Map) {
@@ -136,7 +138,8 @@ func (b *Book) promise(m *cluster.Map) {
 }
 
 // Prepare promises a map: from here on this node commits it or none. The same map
-// again is accepted, and so is the one that is committed.
+// again is accepted, and so is the one that is committed. A map without replicas stays in force meanwhile,
+// where the promise is that of the one by which its nodes get groups; any other map in force is followed by later ones, which nobody promises.
 //
 // Errors: those of cluster.CheckChange, ErrOtherMap if another one is promised or
 // this one was refused for that reason before, ErrShards, ErrNotIn, what
@@ -144,8 +147,8 @@ func (b *Book) promise(m *cluster.Map) {
 func (b *Book) Prepare(ctx context.Context, m *cluster.Map) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.check(m); err != nil || b.Map() != nil {
-		return err // nil: it is the one in force
+	if err := b.check(m); err != nil || same(b.Map(), m) {
+		return err
 	}
 	if same(b.promised, m) && !b.unsure {
 		return nil
@@ -160,11 +163,16 @@ func (b *Book) Prepare(ctx context.Context, m *cluster.Map) error {
 	if err := b.mayEnter(ctx, m); err != nil {
 		return err
 	}
-	if err := b.write(format.Promised, m); err != nil {
+	if err := b.write(b.Map(), m); err != nil {
 		return err
 	}
 	b.promise(m)
 	return nil
+}
+
+// upgrades says whether m is the map by which the nodes of one without replicas get groups (cluster.CheckChange).
+func upgrades(now, m *cluster.Map) bool {
+	return now != nil && now.Replication == nil && m.BornBy() && m.Replication.Adopts && m.Version == now.Version+1
 }
 
 // mayEnter asks whether the node can become one of the map's. b.mu is held.
@@ -196,14 +204,14 @@ func (b *Book) refuse(digest uint64) {
 	b.refused = append(b.refused, digest)
 }
 
-// check says whether a map may be this node's by the two steps, now: as the first one, or as the one that is in force.
+// check says whether a map may be this node's by the two steps, now: as the first one, as the one by which it gets groups, or as the one that is in force.
 func (b *Book) check(m *cluster.Map) error {
 	now := b.Map()
 	if err := cluster.CheckChange(now, m); err != nil {
 		return err
 	}
 	switch {
-	case now == nil:
+	case now == nil, upgrades(now, m):
 		return b.suits(m)
 	case !same(now, m):
 		return fmt.Errorf("%w: %v; a later one is followed, not prepared", cluster.ErrOtherMap, now)
@@ -223,29 +231,31 @@ func (b *Book) Commit(m *cluster.Map) error {
 
 // commit is Commit under mu.
 func (b *Book) commit(m *cluster.Map) error {
-	if err := b.check(m); err != nil || b.Map() != nil {
+	if err := b.check(m); err != nil || same(b.Map(), m) {
 		return err
 	}
 	if !same(b.promised, m) {
 		return fmt.Errorf("%w: prepare it at every node first", ErrNotPromised)
 	}
 	b.begun = true
-	if err := b.write(format.Committed, b.promised); err != nil {
+	if err := b.write(b.promised, nil); err != nil {
 		return err
 	}
 	b.committed.Store(b.promised)
 	b.promise(nil)
+	b.begun = false
 	return nil
 }
 
 // Abandon drops the promise of a map, so that another one can be agreed on. If
-// there is no promise it succeeds; a committed map stays: ErrCommitted.
+// there is no promise it succeeds; a committed map stays: ErrCommitted, if it is that one or one that the map cannot follow.
 func (b *Book) Abandon(m *cluster.Map) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	now := b.Map()
 	switch {
-	case b.Map() != nil:
-		return fmt.Errorf("%w: %v", ErrCommitted, b.Map())
+	case now != nil && (cluster.CheckChange(now, m) != nil || !upgrades(now, m)):
+		return fmt.Errorf("%w: %v", ErrCommitted, now)
 	case b.promised != nil && !same(b.promised, m):
 		return fmt.Errorf("%w: node %q has promised %v", cluster.ErrOtherMap, b.opt.Node, b.promised)
 	case b.begun:
@@ -253,7 +263,13 @@ func (b *Book) Abandon(m *cluster.Map) error {
 	case b.promised == nil && !b.unsure:
 		return nil
 	}
-	if err := b.remove(); err != nil {
+	var err error
+	if now != nil {
+		err = b.write(now, nil)
+	} else {
+		err = b.remove()
+	}
+	if err != nil {
 		return err
 	}
 	b.promise(nil)
@@ -297,10 +313,19 @@ func same(a, b *cluster.Map) bool {
 	return a.Version == b.Version && a.Digest() == b.Digest()
 }
 
-// write makes the content of MAP durable. b.mu is held.
-func (b *Book) write(s format.State, m *cluster.Map) error {
+// write makes the content of MAP durable: a map in force, a promise, or both; nil: there is none. b.mu is held.
+func (b *Book) write(inForce, promised *cluster.Map) error {
+	var data []byte
+	switch {
+	case inForce == nil:
+		data = format.AppendMap(nil, format.Promised, promised)
+	case promised == nil:
+		data = format.AppendMap(nil, format.Committed, inForce)
+	default:
+		data = format.AppendBoth(nil, inForce, promised)
+	}
 	b.unsure = true
-	if err := wholefile.Replace(b.opt.FS, b.opt.Dir, format.MapFile, format.AppendMap(nil, s, m)); err != nil {
+	if err := wholefile.Replace(b.opt.FS, b.opt.Dir, format.MapFile, data); err != nil {
 		return fmt.Errorf("shardmap: the map cannot be made durable: %w", err)
 	}
 	b.unsure = false

@@ -11,6 +11,9 @@
 //	          ▲                │
 //	          └── Abandon(m) ──┘
 //
+// The map by which the nodes of one without replicas get groups, with what they have, is agreed in the same two phases: the one before it stays in force until
+// the commit, and MAP has both.
+//
 // Later maps, of a cluster with replicas, are agreed elsewhere, and followed in one step (follow.go).
 //
 // Every step is durable before it is answered: the file MAP is written beside

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
-	"github.com/rdmakv/rdmakv/internal/shardmap/format"
 )
 
 // Later maps. Who makes them has agreed on them elsewhere, so there is one map of a version, and no node has to promise anything:
@@ -16,6 +15,8 @@ import (
 //	m in force   ── Follow(n later than m) ──────────▶ n in force
 //	                                                   n without the node: it has left, and says so (Left)
 //	left         ── Follow(n later than m) ──────────▶ n in force   with the node, if it holds nothing any more
+//	m in force, which has no groups, and p promised, by which they begin
+//	             ── Follow(p, or later than p) ──────▶ in force     another node has it, so all had promised p. Without the promise it is refused: the others may not have promised it either
 //
 // MAP has the map in force as a committed one; which node has left is seen by the map itself, so the file has nothing more.
 
@@ -49,18 +50,25 @@ func (b *Book) follow(ctx context.Context, m *cluster.Map) error {
 	if b.promised != nil {
 		b.begun = true // the disk may have m, so the promise is not taken back
 	}
-	if err := b.write(format.Committed, m); err != nil {
+	if err := b.write(m, nil); err != nil {
 		return err
 	}
 	b.committed.Store(m)
 	b.promise(nil)
+	b.begun = false
 	return nil
 }
 
 // mayFollow says whether m may follow what there is: now, or a promise. comes: the node is in none of these, and in m.
 func (b *Book) mayFollow(now, m *cluster.Map) (comes bool, err error) {
 	was := now
-	if was == nil {
+	switch {
+	case now == nil:
+		was = b.promised
+	case m != nil && now.Replication == nil && m.Replication != nil && cluster.CheckChange(now, m) == nil:
+		if b.promised == nil {
+			return false, fmt.Errorf("%w: %v, by which this cluster gets groups: run kvclient cluster upgrade, which has every node promise it", ErrNotPromised, m)
+		}
 		was = b.promised
 	}
 	switch {

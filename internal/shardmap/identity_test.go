@@ -11,6 +11,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/rdmakv/rdmakv/internal/cluster"
 	"github.com/rdmakv/rdmakv/internal/feature"
 	"github.com/rdmakv/rdmakv/internal/shardmap/format"
 	"github.com/rdmakv/rdmakv/internal/wholefile"
@@ -114,6 +115,17 @@ func TestRaise(t *testing.T) {
 	}
 }
 
+// mapFile is the content of MAP with a map in force, a promised one, or both.
+func mapFile(m, promised *cluster.Map) []byte {
+	switch {
+	case m == nil:
+		return format.AppendMap(nil, format.Promised, promised)
+	case promised == nil:
+		return format.AppendMap(nil, format.Committed, m)
+	}
+	return format.AppendBoth(nil, m, promised)
+}
+
 // FuzzFiles: what parses is what would be written.
 func FuzzFiles(f *testing.F) {
 	m := mapOf(f, 1, "red", 8, "a", "b")
@@ -121,6 +133,9 @@ func FuzzFiles(f *testing.F) {
 	f.Add(format.AppendMap(nil, format.Committed, m))
 	whole := format.AppendMap(nil, format.Committed, m)
 	f.Add(whole[:len(whole)-sha256.Size])
+	both := format.AppendBoth(nil, m, upgradeOf(f, m))
+	f.Add(both)
+	f.Add(both[:len(both)-sha256.Size])
 	f.Add(format.AppendIdentity(nil, format.Identity{Node: "a", Cluster: "red"}))
 	f.Add(format.AppendIdentity(nil, format.Identity{Node: "a", Cluster: "red", Level: 1}))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -129,10 +144,10 @@ func FuzzFiles(f *testing.F) {
 		}
 		// The checksum keeps the fuzzer out; here it fits, too.
 		sum := sha256.Sum256(b)
-		if s, m, err := format.ParseMap(append(bytes.Clone(b), sum[:]...)); err == nil && !bytes.Equal(format.AppendMap(nil, s, m)[:len(b)], b) {
+		if m, p, err := format.ParseMap(append(bytes.Clone(b), sum[:]...)); err == nil && !bytes.Equal(mapFile(m, p)[:len(b)], b) {
 			t.Fatalf("map not canonical: %x", b)
 		}
-		if s, m, err := format.ParseMap(b); err == nil && string(format.AppendMap(nil, s, m)) != string(b) {
+		if m, p, err := format.ParseMap(b); err == nil && string(mapFile(m, p)) != string(b) {
 			t.Fatalf("map not canonical: %x", b)
 		}
 	})

@@ -50,6 +50,7 @@ var pasted = map[string]struct {
 var notPasted = map[string]string{
 	"bin/kvserver --node-id n6 ...":        "is no whole command line; the same commands: TestLive of test/cluster",
 	"kvclient cluster backup /mnt/backups": "wants a disk at /mnt and another cluster; the same commands: TestBackup of test/cluster",
+	"kvserver backup ...":                  "is no whole command line; the same commands: TestUpgrade of test/cluster",
 	"bin/kvclient cluster recover":         "wants a cluster that has lost machines; the same commands: TestRecover of test/cluster",
 	"make bench-compare":                   "installs Redis and memcached, and takes a quarter of an hour",
 	"for n in kv1 kv2 kv3; do":             "wants three machines",

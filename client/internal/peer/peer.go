@@ -53,6 +53,7 @@ type Peer struct {
 	waits   session.Waits
 	IDs     *IDs
 	Replica Replica
+	past    atomic.Bool // Part
 	current atomic.Pointer[session.Session]
 	conn    connector
 	// One call at a time reads the pages of an answer of which the server keeps
@@ -184,7 +185,7 @@ func (p *Peer) ClientID() [16]byte { return p.options.ClientID }
 
 // Names are those of the writes of a key that are made at the server.
 func (p *Peer) Names(key []byte) *IDs {
-	if p.dir != nil {
+	if p.dir != nil && !p.past.Load() {
 		if ids := p.dir.Names(key); ids != nil {
 			return ids
 		}
@@ -194,7 +195,11 @@ func (p *Peer) Names(key []byte) *IDs {
 
 // Led reports whether the node has replicas of shards, which another node may lead. Then its
 // memory alone answers nothing, and a call makes one try here before it goes elsewhere.
-func (p *Peer) Led() bool { return p.dir != nil && p.dir.Names(nil) != nil }
+func (p *Peer) Led() bool { return p.dir != nil && !p.past.Load() && p.dir.Names(nil) != nil }
+
+// Part has the peer be one of a time without replicas for ever, whatever map comes in force: its server knows the writes that are made here by the peer's own names, and each group would take the first
+// ones under names of its own for others that it knows. It is called before such a map is in force.
+func Part(p *Peer) { p.past.Store(true) }
 
 // GiveUp ends a peer that was never started.
 func (p *Peer) GiveUp() { p.cancel() }

@@ -257,7 +257,7 @@ func PutOff(err error) error {
 // heed learns of a call for key that has failed at a peer with err, nil if it came to none,
 // and says what becomes of it.
 func (t *table) heed(ctx context.Context, p *peer.Peer, key []byte, err error) step {
-	if t.led == nil || p == nil {
+	if t.led == nil || p == nil || !p.Led() { // !p.Led(): the call was made at a node that had the key alone, before there were groups
 		return stepMap
 	}
 	return t.led[cluster.ShardOf(key, len(t.led))].heed(ctx, p, err)

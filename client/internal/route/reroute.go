@@ -126,12 +126,16 @@ func (r *Reroute) again(ctx context.Context, f *Router, next step, err error) co
 	case stepRest, stepLed:
 		return r.onward(ctx, f.cfg.Timeout, next, base.TimeOver(err))
 	}
-	moved := (*session.Moved)(nil)
+	moved, led := (*session.Moved)(nil), (*session.NotLeader)(nil)
+	teller := (*session.Session)(nil)
 	switch {
 	case errors.Is(err, base.ErrOutcomeUnknown): // it may have taken effect where it was
 		return nil
-	case errors.As(err, &moved), errors.Is(err, base.ErrNoMap):
-	case errors.As(err, new(*session.NotLeader)): // of a map that is newer than ours
+	case errors.As(err, &moved):
+		teller = moved.Teller()
+	case errors.Is(err, base.ErrNoMap):
+	case errors.As(err, &led): // of a map that is newer than ours
+		teller = led.Session
 	case errors.Is(err, base.ErrClosed) && f.done.Err() == nil: // the node has left the map
 	default:
 		return nil
@@ -147,7 +151,7 @@ func (r *Reroute) again(ctx context.Context, f *Router, next step, err error) co
 		r.pause = rerouteFirst
 		ctx = r.bound(ctx, f.cfg.Timeout)
 	}
-	news := f.Refresh(ctx, moved.Teller())
+	news := f.Refresh(ctx, teller)
 	if m := f.Map(); news == nil && moved != nil && m != nil && m.Version < moved.Version {
 		news = f.Refresh(ctx, moved.Teller()) // the first one was another call's, and went to a node that has an older map
 	}

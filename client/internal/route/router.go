@@ -126,8 +126,10 @@ func (r *Router) Owns(node string, key []byte) bool {
 }
 
 // Owners returns the peers of all nodes that own shards, awake, by node id.
-func (r *Router) Owners() []*peer.Peer {
-	t := r.table.Load()
+func (r *Router) Owners() []*peer.Peer { return r.table.Load().owners() }
+
+// owners is Owners by one table.
+func (t *table) owners() []*peer.Peer {
 	if t.only != nil {
 		return []*peer.Peer{t.only}
 	}
@@ -262,10 +264,14 @@ func (r *Router) adopt(p *peer.Peer) {
 // closes the peers that it names no more.
 func (r *Router) installLocked(m *cluster.Map) {
 	old := r.table.Load()
-	if m.Replication != nil && old.m != nil && old.m.Replication == nil {
+	grouped := m.Replication != nil && old.m != nil && old.m.Replication == nil
+	if grouped {
 		// The cluster got groups, which know the requests that their nodes have answered. Names of writes count anew, by group, so they are those of another client: else a
 		// first write would be taken for one that was answered before, and be lost.
 		crand.Read(r.client[:])
+		for _, p := range old.peers {
+			peer.Part(p)
+		}
 	}
 	t := &table{m: m, digest: m.Digest(), peers: make(map[string]*peer.Peer)}
 	for _, n := range m.Nodes {
@@ -282,7 +288,7 @@ func (r *Router) installLocked(m *cluster.Map) {
 	for id, p := range old.peers {
 		switch {
 		case t.peers[id] != nil:
-		case old.m != nil && old.m.Has(id) || r.strangers.made[id]:
+		case grouped || old.m != nil && old.m.Has(id) || r.strangers.made[id]:
 			r.retireLocked(p)
 			delete(r.ways, id) // if the node is there still, gossip knows where
 		default:

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rdmakv/rdmakv/client/internal/base"
 	"github.com/rdmakv/rdmakv/client/internal/peer"
+	"github.com/rdmakv/rdmakv/internal/cluster"
 )
 
 // A call about all keys, as a scan is, asks for each share of them by itself: where shards have replicas
@@ -16,31 +17,60 @@ import (
 //	share of a group    asked for as a key of the group is (leaders.go): at whom the client believes to lead
 //
 // What groups there are, and which shards each has, is said at the birth of a map and does not change. So a
-// call that takes its shares once goes through all keys, whatever node leads meanwhile.
+// call that takes its shares once goes through all keys, whatever node leads meanwhile. Once in the life of a cluster the share of a node becomes those
+// of groups, when a cluster without replicas gets some: each of them has shards of one node alone, so the call goes on with these (Became).
 
 // A Share is some of all keys.
 type Share struct {
-	Group uint32     // 0: those of a node
-	node  *peer.Peer // of such a share
+	Group uint32       // 0: those of a node
+	node  *peer.Peer   // of such a share
+	m     *cluster.Map // by which it is one; nil: there is one server only
 }
 
 // Shares returns what all keys are made up of: each key is in one share. It waits for a map as OwnersNow does.
 func Shares(ctx context.Context, r *Router) ([]Share, error) {
-	peers, err := r.OwnersNow(ctx)
-	if err != nil {
+	if _, err := r.OwnersNow(ctx); err != nil {
 		return nil, err
 	}
+	t := r.table.Load()
 	var shares []Share
-	if list := r.table.Load().groups(); list != nil {
+	if list := t.groups(); list != nil {
 		for _, g := range list {
 			shares = append(shares, Share{Group: g.id})
 		}
 		return shares, nil
 	}
-	for _, p := range peers {
-		shares = append(shares, Share{node: p})
+	for _, p := range t.owners() {
+		shares = append(shares, Share{node: p, m: t.m})
 	}
 	return shares, nil
+}
+
+// Became returns the shares of groups that a node's share has become, if a call for that has failed with err because the cluster has groups now; nil: it is as it was, and the call has failed.
+func (s Share) Became(ctx context.Context, r *Router, err error) (shares []Share) {
+	if s.Group != 0 || s.m == nil || s.m.Replication != nil || ctx.Err() != nil || IsClosed(r) {
+		return nil
+	}
+	if r.table.Load().led == nil && !(elsewhere(err) || errors.Is(err, base.ErrUnsupported)) {
+		return nil
+	}
+	for n, rest := 0, rerouteFirst; r.table.Load().led == nil; n, rest = n+1, min(2*rest, rerouteMost) {
+		if r.Refresh(ctx, nil) != nil || n == maxReroutes {
+			return nil
+		}
+		if r.table.Load().led == nil && !base.Pause(ctx, rest) {
+			return nil
+		}
+	}
+	t := r.table.Load()
+	seen := make(map[uint32]bool)
+	for shard, g := range t.led {
+		if !seen[g.id] && s.m.OwnerOf(uint16(shard)) == s.node.Node {
+			seen[g.id] = true
+			shares = append(shares, Share{Group: g.id})
+		}
+	}
+	return shares
 }
 
 // groups returns the groups that there are; nil if shards have no replicas.

@@ -76,7 +76,7 @@ func (r *Reply) notLeader() error {
 	if err != nil {
 		return base.Because(base.ErrMoved, err)
 	}
-	return &NotLeader{Group: m.Group, Term: m.Term, Leader: string(m.Leader)}
+	return &NotLeader{Group: m.Group, Term: m.Term, Leader: string(m.Leader), Session: r.slot.s}
 }
 
 // Malformed ends the session over a reply whose body does not parse.

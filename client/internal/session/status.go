@@ -74,6 +74,8 @@ type NotLeader struct {
 	Group  uint32
 	Term   uint64 // the newest that the replica knows of; 0: of none
 	Leader string // a node; "": none is known
+
+	Session *Session // with the node that has said so; nil in tests
 }
 
 // Error says who leads, as far as the node knows.

@@ -1,6 +1,7 @@
 package base
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/rdmakv/rdmakv/internal/cluster"
@@ -19,7 +20,20 @@ const (
 // each space of the node; the shard map alone decides it, and nothing that gossip says.
 // A nil Ownership is that of a server that is alone: every shard is its own. The zero
 // value has no map yet. Safe for concurrent use.
-type Ownership struct{ now atomic.Pointer[Shards] }
+type Ownership struct {
+	now atomic.Pointer[Shards]
+	// Awaited is the map that the node has promised while another one is in force, by which its shards get groups; nil: there is none. Other nodes may have it in force by now.
+	Awaited atomic.Pointer[cluster.Map]
+}
+
+// Awaits says whether another node may have a map in force by now that has such a group, and this one has not yet.
+func (o *Ownership) Awaits(group uint32) bool {
+	if o == nil {
+		return false
+	}
+	m := o.Awaited.Load()
+	return m != nil && slices.ContainsFunc(m.Replication.Groups, func(g cluster.Group) bool { return g.ID == group })
+}
 
 // Of says whose a shard is; with Ours and Others, under which map.
 func (o *Ownership) Of(shard uint16) (Owner, *Shards) {

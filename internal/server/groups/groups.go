@@ -39,6 +39,8 @@ type Env struct {
 	// Learn asks another node for a later map than the one in force here, and puts it in force. It is called for each node that was met, before the replicas take part:
 	// a node that was away must not run replicas that others have replaced. Its error ends nothing. Default: nobody is asked.
 	Learn func(ctx context.Context, node string) error
+	// EndReaders returns when no client is left that READs the node's keys as its own alone; a group that begins with them begins behind that. Default: there is none.
+	EndReaders func(ctx context.Context) error
 	// Changed is told that the node has another replica of its map's, or one less. It must not block. Default: nobody is told.
 	Changed func()
 	// Meet is for how long other nodes are waited for before the replicas take part. Default 3 s.
@@ -66,6 +68,8 @@ type Groups struct {
 
 	mu     sync.Mutex
 	m      *cluster.Map  // in force here; nil: none with replicas
+	next   *cluster.Map  // promised, while one without replicas is in force (promised.go); nil: none
+	asks   func()        // ends the asking for it
 	taking bool          // TakePart was called
 	met    bool          // meet was started
 	caught map[held]bool // that have caught up since the start (catchUp)
@@ -170,18 +174,10 @@ func (g *Groups) InForce(m *cluster.Map) error {
 	if g.engine == nil { // the map was taken when the configuration was another one
 		return fmt.Errorf("node %q has replicas by the shard map: %w", g.env.Node, g.unfit)
 	}
-	t, err := transport.New(transport.Config{
-		Name: g.env.Node, Cluster: m.Cluster, Secret: g.env.Secret, Endpoint: door{g.engine, &g.link}, Routes: g.env.Routes, Logger: g.env.Logger,
-		Knows: func(node string) bool { return g.current().Has(node) }, Store: g.env.Store().ID(), Openings: g.env.Openings(), SetBack: g.env.SetBack, Answer: g.link.answering(others{g}.answer),
-		Admit: func(node string, has [16]byte, openings []wire.Opening) error {
-			return g.admit(g.current(), node, has, openings)
-		},
-	})
-	if err != nil {
+	if err := openWays(g, m); err != nil {
 		return err
 	}
-	g.m = m
-	g.link.to.Store(t)
+	g.m, g.next = m, nil
 	g.wg.Go((&host{g, make(map[held]string)}).run)
 	g.wg.Go(g.homeward)
 	g.wg.Go(g.leaveFull)

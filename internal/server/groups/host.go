@@ -95,6 +95,12 @@ func (h *host) once() (all bool) {
 			all = h.did("the node cannot make a group of what it had of another one", r, fmt.Errorf("%w: group %d is to be made of the replica of group %d here, and there is none: was the data directory exchanged?", store.ErrGroups, r.group, was)) && all
 			continue
 		}
+		if c.Adopts && m.Replication.Born > 1 && g.env.EndReaders != nil { // else no key was served before
+			if err := g.env.EndReaders(g.ctx); err != nil {
+				all = h.did("the node cannot begin a group with its keys", r, err) && all
+				continue
+			}
+		}
 		all = h.did("the node cannot have a replica that the shard map gives it", r, store.AddGroup(g.ctx, st, c)) && all
 	}
 	return all

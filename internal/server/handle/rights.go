@@ -86,6 +86,10 @@ func (r *op) covers(group uint32) bool {
 	}
 	own := r.c.env.Owned.Shards()
 	if own == nil || !own.Replicated() {
+		if r.c.env.Owned.Awaits(group) { // the node that told the client of the group has the map in force, and it comes here next
+			notLeader(r, wire.NotLeader{Group: group})
+			return false
+		}
 		if group != 0 {
 			r.Fail(wire.StatusBadRequest, fmt.Sprintf("group %d is asked for, and the keys of this server are in no groups", group))
 		}

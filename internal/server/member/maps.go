@@ -85,7 +85,7 @@ func (c *Member) Change(ctx context.Context, peer string, step wire.DocumentKind
 	} else {
 		c.log.Info("shard map", "step", step.String(), "peer", peer, "map", next.String())
 	}
-	answer.State, answer.Digest = c.MapState()
+	answer.State, answer.Digest = stateOf(c, next)
 	return wire.AppendMapAnswer(nil, answer), nil
 }
 
@@ -93,9 +93,13 @@ func (c *Member) Change(ctx context.Context, peer string, step wire.DocumentKind
 func (c *Member) step(ctx context.Context, step wire.DocumentKind, m *cluster.Map) error {
 	switch step {
 	case wire.MapPrepare:
-		return c.book.Prepare(ctx, m)
+		err := c.book.Prepare(ctx, m)
+		awaits(c)
+		return err
 	case wire.MapAbandon:
-		return c.book.Abandon(m)
+		err := c.book.Abandon(m)
+		awaits(c)
+		return err
 	case wire.MapFollow:
 		return c.Follow(ctx, m)
 	}
@@ -138,6 +142,7 @@ func (c *Member) inForce() {
 		c.log.Error(base.LogAlways, "this node has none of the replicas that the shard map gives it", "err", err)
 	}
 	c.owned.Set(m, c.id.Node)
+	c.owned.Awaited.Store(nil)
 	c.node.ReleaseOwned()
 	if err := c.members.SetSelf(c.self); err != nil {
 		c.log.Error(base.LogAlways, "the other nodes cannot be told of the shard map", "err", err)
@@ -166,7 +171,29 @@ func (c *Member) Outside() (list []string) {
 const OutsideText = "other nodes have a shard map, and this one has none: kvclient cluster init did not name it, or its data directory is not the one that it had then; " +
 	"in the second case start it with its old one, and stop no other node; kvclient cluster check says which it is"
 
-// MapState is what the node has of a map.
+// awaits tells the node which map it has promised, or has not any more, while another one is in force.
+func awaits(c *Member) {
+	c.entering.Lock()
+	defer c.entering.Unlock()
+	if own := c.owned.Shards(); own == nil || own.Map != c.book.Map() {
+		return // the map comes in force, by a call that waits for this one
+	}
+	m := c.book.Promised()
+	c.owned.Awaited.Store(m)
+	if err := c.node.Await(m); err != nil {
+		c.log.Error(base.LogAlways, "this node cannot ask others whether the shard map that it has promised is in force", "err", err)
+	}
+}
+
+// stateOf is what the node has of one map, or else of any.
+func stateOf(c *Member, m *cluster.Map) (wire.MapState, uint64) {
+	if p := c.book.Promised(); p != nil && p.Digest() == m.Digest() {
+		return wire.MapPromised, p.Digest()
+	}
+	return c.MapState()
+}
+
+// MapState is what the node has of a map: of the one in force, if there is one.
 func (c *Member) MapState() (wire.MapState, uint64) {
 	if m := c.book.Map(); m != nil {
 		return wire.MapCommitted, m.Digest()

@@ -100,6 +100,9 @@ type Node interface {
 	// Replicate takes up the replicas that a map in force gives the node. It does not wait
 	// for them. Error: the map is one of another data directory.
 	Replicate(m *cluster.Map) error
+	// Await tells which map, by which the node gets groups, it has promised while one without replicas is in force, so that it asks the others whether they have it in force; nil: it
+	// has promised none any more. It does not wait. Replicate tells that the map is in force here.
+	Await(m *cluster.Map) error
 	// ReleaseOwned has every space answer for the shards that are the node's now.
 	ReleaseOwned()
 	// Bump has all clients of the node come for what is new.
@@ -233,8 +236,11 @@ func (c *Member) OpenBook(ctx context.Context, shards int) (err error) {
 			return err
 		}
 		c.owned.Set(m, c.id.Node)
+		awaits(c)
 	}
 	switch m, promised := c.book.Map(), c.book.Promised(); {
+	case m != nil && promised != nil:
+		c.log.Warn(base.LogAlways, "a shard map is promised by which this cluster gets groups, and it is not known whether it is in force elsewhere: the other nodes are asked, and kvclient cluster upgrade finishes it; keys are served meanwhile", "promised", promised.String())
 	case m != nil:
 		c.log.Info("shard map", "map", m.String(), "shards", len(m.Shards(c.id.Node)))
 	case promised != nil:

@@ -212,6 +212,23 @@ func DismissOrEnd(s *Session, c base.Cause, detail string) {
 	s.Dismiss(c, detail)
 }
 
+// EndReader ends a client that READs and must not any more, at once: it has no rights when EndReader returns.
+func EndReader(s *Session) {
+	// An error means that the QP is not in a state to have rights.
+	_ = s.qp.SetAccess(0)
+	s.End(base.CauseTable, nil)
+}
+
+// NoReads says whether no READ of the client completes any more, because its QP is closed.
+func NoReads(s *Session) bool {
+	select {
+	case <-s.closed:
+		return true
+	default:
+		return false
+	}
+}
+
 // revokeGrace is how long a client may take its Goodbye.
 const revokeGrace = 200 * time.Millisecond
 

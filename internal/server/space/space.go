@@ -230,11 +230,58 @@ func (sp *Space) ReleaseOwned() {
 	}
 }
 
-// dismissReaders asks the clients that may READ, because they came before the map in force, to connect again.
-func (sp *Space) dismissReaders() {
+// readers are the clients that may READ, because they came before the map in force.
+func readers(sp *Space) (list []*session.Session) {
 	for _, s := range sp.Sessions.List() {
-		if s.Login.OneSided && s.Greeted() && !s.Words() {
-			session.DismissOrEnd(s, base.CauseTable, "connect again: the cluster has replicas now, and what is READ of their keys counts by the words of voters alone")
+		if s.Login.OneSided && s.Greeted() && !s.Words() && !session.NoReads(s) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// dismissReaders asks them to connect again.
+func (sp *Space) dismissReaders() {
+	for _, s := range readers(sp) {
+		session.DismissOrEnd(s, base.CauseTable, "connect again: the cluster has replicas now, and what is READ of their keys counts by the words of voters alone")
+	}
+}
+
+const (
+	readersGrace = 500 * time.Millisecond // for which readers that were asked to connect again may take their answers
+	readersEnd   = 10 * time.Second       // within which the QP of one that was ended is closed
+	readersLook  = 5 * time.Millisecond   // the rest between two looks
+)
+
+// EndReaders returns when the keys are replicated and no client is left that READs them as of one node alone. It asks such clients to connect again, and ends those that have not left
+// after readersGrace. Whoever begins groups with keys that clients read before calls it first: else a client could READ here what another replica has changed, and know nothing of it.
+//
+// Errors: ctx's, and one if the session of a client does not end.
+func (sp *Space) EndReaders(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readersEnd)
+	defer cancel()
+	rest := time.NewTicker(readersLook)
+	defer rest.Stop()
+	var ended time.Time // when those that are left are ended; zero: none was asked yet
+	for {
+		if sp.replicated() { // from here on nobody becomes a reader
+			left := readers(sp)
+			switch {
+			case len(left) == 0:
+				return nil
+			case ended.IsZero():
+				sp.dismissReaders()
+				ended = time.Now().Add(readersGrace)
+			case time.Now().After(ended):
+				for _, s := range left {
+					session.EndReader(s)
+				}
+			}
+		}
+		select {
+		case <-rest.C:
+		case <-ctx.Done():
+			return fmt.Errorf("server: clients that READ keys from before they were replicated have not ended: %w", context.Cause(ctx))
 		}
 	}
 }

@@ -4,7 +4,7 @@
 // (package shardmap).
 //
 //	NODE   text: the node's id and the cluster's name, written once; and the cluster's feature level, when that rises
-//	MAP    the shard map that the node has promised or committed
+//	MAP    the shard map that the node has promised or committed, or both: one in force, and the next one
 //	LIVES  which starts of its own a node knows of, and which of other nodes it has seen (lives.go)
 //
 // All end in a checksum over everything before it, so a damaged file is found,
@@ -31,8 +31,8 @@ const (
 	MapFile  = "MAP"
 )
 
-// MaxFile bounds either file, in bytes.
-const MaxFile = cluster.MaxMap + 1024
+// MaxFile bounds either file, in bytes. MAP has two maps at most.
+const MaxFile = 2*cluster.MaxMap + 1024
 
 // ErrDamaged: a file is not as it was written.
 var ErrDamaged = errors.New("damaged")
@@ -40,8 +40,11 @@ var ErrDamaged = errors.New("damaged")
 // ErrNewer: a file was written by a newer version of this program.
 var ErrNewer = errors.New("written by a newer version of this program")
 
-// version of MAP, and of NODE at feature level 0: see AppendIdentity.
-const version = 1
+// version of MAP with one map, and of NODE at feature level 0: see AppendIdentity. versionBoth is that of MAP with a map in force and the next one.
+const (
+	version     = 1
+	versionBoth = 2
+)
 
 // An Identity says to which node a data directory belongs.
 type Identity struct {
@@ -134,8 +137,71 @@ func AppendMap(dst []byte, s State, m *cluster.Map) []byte {
 	return append(dst, sum[:]...)
 }
 
-// ParseMap reads MAP. Errors wrap ErrDamaged or ErrNewer.
-func ParseMap(b []byte) (State, *cluster.Map, error) {
+// AppendBoth appends the content of MAP at a node that has a map in force and has promised the next one. A program that knows no such promise does not start on it, because the others may put
+// that map in force.
+//
+//	┌magic and version 2┬1┬ 0 ┬length┬map in force┬length┬the promised one┬SHA-256┐
+//	└8                  ┴1┴3  ┴4     ┴…           ┴4     ┴…               ┴32     ┘
+func AppendBoth(dst []byte, inForce, promised *cluster.Map) []byte {
+	start := len(dst)
+	dst = append(dst, mapMagic[:7]...)
+	dst = append(dst, versionBoth, byte(Promised), 0, 0, 0)
+	for _, m := range [...]*cluster.Map{inForce, promised} {
+		body := cluster.AppendMap(nil, m)
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(len(body)))
+		dst = append(dst, body...)
+	}
+	sum := sha256.Sum256(dst[start:])
+	return append(dst, sum[:]...)
+}
+
+// ParseMap reads MAP: the map in force and the one that is promised, one of which may be nil. Errors wrap ErrDamaged or ErrNewer.
+func ParseMap(b []byte) (inForce, promised *cluster.Map, err error) {
+	if len(b) > 7 && b[7] == versionBoth && bytes.Equal(b[:7], mapMagic[:7]) {
+		return parseBoth(b)
+	}
+	s, m, err := parseOne(b)
+	if s == Committed {
+		return m, nil, err
+	}
+	return nil, m, err
+}
+
+// parseBoth reads what AppendBoth wrote.
+func parseBoth(b []byte) (inForce, promised *cluster.Map, err error) {
+	end := len(b) - sha256.Size
+	if len(b) > MaxFile || end < 12 {
+		return nil, nil, fmt.Errorf("%w: it does not begin as it should", ErrDamaged)
+	}
+	if sum := sha256.Sum256(b[:end]); !bytes.Equal(sum[:], b[end:]) {
+		return nil, nil, fmt.Errorf("%w: the checksum does not fit", ErrDamaged)
+	}
+	if State(b[8]) != Promised || b[9]|b[10]|b[11] != 0 {
+		return nil, nil, fmt.Errorf("%w: its head makes no sense", ErrDamaged)
+	}
+	var maps [2]*cluster.Map
+	rest := b[12:end]
+	for i := range maps {
+		if len(rest) < 4 || uint64(binary.LittleEndian.Uint32(rest)) > uint64(len(rest)-4) {
+			return nil, nil, fmt.Errorf("%w: it ends within a map", ErrDamaged)
+		}
+		n := int(binary.LittleEndian.Uint32(rest))
+		if maps[i], err = cluster.ParseMap(rest[4 : 4+n]); err != nil {
+			return nil, nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
+		rest = rest[4+n:]
+	}
+	if len(rest) > 0 {
+		return nil, nil, fmt.Errorf("%w: it goes on behind its maps", ErrDamaged)
+	}
+	if err := cluster.CheckChange(maps[0], maps[1]); err != nil || maps[0].Version == maps[1].Version {
+		return nil, nil, fmt.Errorf("%w: the map that is promised does not follow the one in force: %v", ErrDamaged, err)
+	}
+	return maps[0], maps[1], nil
+}
+
+// parseOne reads what AppendMap wrote.
+func parseOne(b []byte) (State, *cluster.Map, error) {
 	if len(b) < mapFixed+sha256.Size || len(b) > MaxFile || !bytes.Equal(b[:7], mapMagic[:7]) {
 		return 0, nil, fmt.Errorf("%w: it does not begin as it should", ErrDamaged)
 	}
@@ -143,7 +209,7 @@ func ParseMap(b []byte) (State, *cluster.Map, error) {
 	if sum := sha256.Sum256(b[:end]); !bytes.Equal(sum[:], b[end:]) {
 		return 0, nil, fmt.Errorf("%w: the checksum does not fit", ErrDamaged)
 	}
-	if b[7] > version {
+	if b[7] > versionBoth {
 		return 0, nil, ErrNewer
 	}
 	s := State(b[8])

@@ -34,7 +34,7 @@ all but check need the admin right, which the main secret has.`,
 	}
 	cmd.AddCommand(clusterInitCmd(a), clusterStatusCmd(a), clusterCheckCmd(a))
 	cmd.AddCommand(changeCmds(a)...)
-	cmd.AddCommand(clusterTasksCmd(a), clusterCancelCmd(a), clusterPauseCmd(a), clusterResumeCmd(a), clusterRecoverCmd(a))
+	cmd.AddCommand(clusterTasksCmd(a), clusterCancelCmd(a), clusterPauseCmd(a), clusterResumeCmd(a), clusterRecoverCmd(a), clusterUpgradeCmd(a))
 	cmd.AddCommand(backups.Commands(a)...)
 	return cmd
 }
