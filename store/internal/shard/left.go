@@ -43,6 +43,9 @@ func (m *Memory) Believing() bool { return m.left.Load() != nil }
 // this life, and what the next one finds there would be older. Caller holds the lock of the slot's shard, and no other slot leads
 // there, so nobody else does the same.
 func (m *Memory) believe(l *Left, slot layout.Slot, mem []byte) (layout.ItemView, bool) {
+	if mem == nil {
+		return layout.ItemView{}, false // the slot was damaged in this life: it leads into no region
+	}
 	v, ok := m.judgeLeft(l, slot, mem)
 	if !ok {
 		layout.DestroyChecksum(mem)
