@@ -125,7 +125,7 @@ security: build ## attacks from outside: secrets, rkeys, altered messages, half-
 .PHONY: cluster-test
 cluster-test: build ## three nodes and two clients as separate hosts: kills, pauses, cuts, restarts
 	$(GO) test -count 1 -timeout 5m ./test/cluster/hosts
-	$(GO) test -count 1 -timeout 20m ./test/cluster -bin $(CURDIR)/$(BIN)
+	$(GO) test -count 1 -timeout 60m ./test/cluster -bin $(CURDIR)/$(BIN)
 
 # The lab: virtual machines with RDMA devices made by software; see lab/doc.go.
 # RDMAKV_CLUSTER=1 turns on the tests that boot several guests. Of the lab's own

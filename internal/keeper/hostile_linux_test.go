@@ -119,7 +119,7 @@ func TestHostileNode(t *testing.T) {
 		{"drop with a descriptor", []datagram{{hello, nil}, {"Da", good(1)}}},
 		{"drop without a name", []datagram{{hello, nil}, {"D", nil}}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		ended := t.Run(c.name, func(t *testing.T) {
 			noneLeft(t)
 			path := here(t, os.Geteuid(), func(n aNode) {
 				n.keep(t, "a", "one")
@@ -141,6 +141,32 @@ func TestHostileNode(t *testing.T) {
 				t.Errorf("left: %q, want %q", left, want)
 			}
 		})
+		if !ended {
+			return // each that is not sent away is waited for, and one is enough
+		}
+	}
+}
+
+// TestOneConnection: a keeper has one node at a time, and tells the next which process that is. (TestOneNode has a keeper that is a process.)
+func TestOneConnection(t *testing.T) {
+	noneLeft(t)
+	path := here(t, os.Geteuid(), nil)
+	n, _ := meet(t, path)
+	n.keep(t, "a", "one")
+	for range 2 {
+		c, left, err := connect(path, time.Minute, os.Geteuid(), time.Now().Add(20*time.Second))
+		if !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), itoa(os.Getpid())) {
+			t.Fatalf("a second node: %v, %d are handed over, client %v", err, len(left), c != nil)
+		}
+	}
+	n.keep(t, "b", "two")
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n, left := meet(t, path)
+	defer n.Close()
+	if want := map[string]string{"a": "one", "b": "two"}; !maps.Equal(left, want) {
+		t.Errorf("left: %q, want %q", left, want)
 	}
 }
 
