@@ -27,19 +27,22 @@ import (
 )
 
 const (
-	// warmKeys are keys of TestWarm that nothing writes once they are there.
-	warmKeys    = 200_000
+	// warmKeys are keys of TestWarm that nothing writes once they are there, and warmKeysShort so in a guest.
+	warmKeys      = 200_000
+	warmKeysShort = 10_000
+
 	warmValue   = 64
 	warmClients = 4
 
 	// warmLost is how many of them a kill may cost: those of a part of the index that was being moved.
-	warmLost = warmKeys / 200
+	warmLost = 1000
 )
 
 // A warmRun is one data directory of a cache over several lives.
 type warmRun struct {
 	dir     string
 	args    []string
+	keys    int
 	keepers map[int]bool // that were seen
 	n       *node.Node
 	c       *client.Client
@@ -54,7 +57,10 @@ func TestWarm(t *testing.T) {
 	}
 	t.Logf("seed %d", *seedFlag)
 	rnd := rand.New(rand.NewPCG(*seedFlag, 23))
-	r := &warmRun{dir: t.TempDir(), args: []string{"--memory-keep", "5m"}, keepers: make(map[int]bool)}
+	r := &warmRun{dir: t.TempDir(), args: []string{"--memory-keep", "5m"}, keys: warmKeys, keepers: make(map[int]bool)}
+	if testing.Short() {
+		r.keys = warmKeysShort
+	}
 	t.Cleanup(func() {
 		for pid := range r.keepers {
 			if isKeeper(pid) {
@@ -66,8 +72,8 @@ func TestWarm(t *testing.T) {
 	r.start(t)
 	r.fill(t)
 	want := r.hits(t)
-	if want != warmKeys {
-		t.Fatalf("%d keys are there of %d", want, warmKeys)
+	if want != r.keys {
+		t.Fatalf("%d keys are there of %d", want, r.keys)
 	}
 	writes, absent := uint64(0), 0
 	for round, end := range []string{"kill", "stop", "kill", "kill"} {
@@ -286,7 +292,7 @@ func (r *warmRun) each(t *testing.T, f func(from int) error) {
 	t.Helper()
 	var group errgroup.Group
 	group.SetLimit(warmClients)
-	for from := 0; from < warmKeys; from += manyBatch {
+	for from := 0; from < r.keys; from += manyBatch {
 		group.Go(func() error { return f(from) })
 	}
 	if err := group.Wait(); err != nil {
