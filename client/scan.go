@@ -138,7 +138,11 @@ func (c *Client) scanners(ctx context.Context, opts ScanOptions) (*scanners, err
 func (s *scanner) fill(ctx context.Context, left int) ([]*scanner, error) {
 	for len(s.entries) == 0 && s.more {
 		page, err := s.fetchPage(ctx, left)
-		if shares := s.share.Became(ctx, s.f, err); err != nil && shares != nil {
+		if err != nil {
+			shares := s.share.Became(ctx, s.f, err)
+			if shares == nil {
+				return nil, err
+			}
 			var all []*scanner
 			for _, share := range shares {
 				of := *s
@@ -150,9 +154,6 @@ func (s *scanner) fill(ctx context.Context, left int) ([]*scanner, error) {
 				all = append(all, filled...)
 			}
 			return all, nil
-		}
-		if err != nil {
-			return nil, err
 		}
 		s.entries, s.more = page.entries, page.more
 		s.after, s.from = page.next, false

@@ -194,6 +194,28 @@ func TestWarmMisplaced(t *testing.T) {
 	})
 }
 
+// TestWarmSlotDamagedMeanwhile: a slot that is damaged before the pass comes to it, and leads into no region, costs its key and nothing else.
+func TestWarmSlotDamagedMeanwhile(t *testing.T) {
+	m := newKeptHeap()
+	n := openWarm(t, warmConfig(m))
+	n.put(0, "k", "one")
+	n.put(0, "other", "two")
+	slot, at := n.where(0, "k")
+	n = heldWarm(t, m.die())
+	word := n.mem.Table.Bytes(at, 8)
+	if layout.Slot(layout.LoadWord(word, 0)) != slot {
+		t.Fatal("the slot is not where it was")
+	}
+	layout.StoreWord(word, 0, uint64(layout.MakeSlot(slot.Fingerprint(), slot.Class(), slot.Place()+layout.PlaceOfByte(1<<40))))
+	close(n.cfg.holdFill)
+	if st := n.believed(); st.Dropped != 1 || st.Believed != 1 || n.Stats().Keys != 1 {
+		t.Errorf("%+v, %d keys; want 1 dropped, 1 believed, 1 key", st, n.Stats().Keys)
+	}
+	n.want(0, "other", "two")
+	n.put(0, "k", "three")
+	n.want(0, "k", "three")
+}
+
 // TestWarmVersionsAhead: no version is given out that the record does not cover, the record is raised before what it covers is used up, and the next life
 // begins above it.
 func TestWarmVersionsAhead(t *testing.T) {

@@ -127,6 +127,9 @@ func (b *Believer) some(sh *Shard, at index.Cursor) (next index.Cursor, done boo
 // fetch has an item fetched: its header and its key, if that is short.
 func fetch(sh *Shard, r index.Ref) {
 	mem := r.Line(sh.mem.Table)
+	if mem == nil {
+		return // the slot was damaged in this life: it leads into no region
+	}
 	prefetch.Line(&mem[0])
 	if slot := r.Slot(); layout.ClassSize(slot.Class()) > prefetch.LineSize {
 		mem = sh.mem.Table.Bytes(slot.Place(), 2*prefetch.LineSize)
@@ -145,6 +148,12 @@ func believeAt(sh *Shard, r index.Ref) {
 	if err != nil {
 		l := sh.mem.left.Load()
 		if l == nil {
+			return
+		}
+		if mem == nil { // the slot was damaged in this life: it leads into no region, where there is nothing to kill or to free
+			sh.Index.Clear(r)
+			sh.slots--
+			l.Dropped.Add(1)
 			return
 		}
 		var ok bool
